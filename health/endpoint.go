@@ -1,0 +1,229 @@
+package health
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"time"
+
+	"github.com/prefixring/prefixring/internal/dialect"
+)
+
+// endpoint is one engine address, polled once for all nodes that stand behind it.
+type endpoint struct {
+	id    endpointID
+	nodes []*node // guarded by the manager's mu
+	stop  context.CancelFunc
+	kick  chan struct{} // asks the check loop to look now
+	url   Target        // of the first node: address, key and TLS
+}
+
+// endpointID tells engine addresses apart. Keys are functions and cannot be compared;
+// nodes of one address are meant to share theirs.
+type endpointID struct {
+	url    string
+	engine dialect.Engine
+	tls    *tls.Config
+}
+
+func idOf(t *Target) endpointID { return endpointID{t.URL, t.Engine, t.TLS} }
+
+// wake asks the check loop to look at once. It never blocks.
+func (ep *endpoint) wake() {
+	select {
+	case ep.kick <- struct{}{}:
+	default:
+	}
+}
+
+// jitter spreads d by a tenth either way, so that a fleet that was started at once is
+// not asked at once for ever.
+func (m *Manager) jitter(d time.Duration) time.Duration {
+	return d + time.Duration((m.opt.Rand()-0.5)*0.2*float64(d))
+}
+
+// pollMetrics reads the metrics page on its own clock until ctx ends.
+func (m *Manager) pollMetrics(ctx context.Context, ep *endpoint) {
+	c, err := newClient(&m.opt, &ep.url, 16<<10)
+	if err != nil {
+		panic("BUG: target was not checked: " + err.Error())
+	}
+	defer c.close()
+	var page Signals
+	p := new(parser)
+	begin := func() { p.reset(ep.id.engine, &page) }
+	// The first round is spread over a fifth of a second.
+	t := time.NewTimer(time.Duration(m.opt.Rand() * float64(200*time.Millisecond)))
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		start := time.Now()
+		begin()
+		r := c.get(ctx, "/metrics", m.opt.Metrics.Timeout, p.write)
+		if ctx.Err() != nil {
+			return
+		}
+		if r.ok() {
+			if err := p.end(); err != nil {
+				r = result{answer: unclean, status: r.status, err: err}
+			}
+		}
+		period := m.jitter(m.opt.Metrics.Period)
+		if r.ok() {
+			page.At = time.Now()
+			m.onPage(ep, &page)
+		} else {
+			m.observe(ep, observation{kind: obsNoPage, result: r})
+			if r.blames() {
+				period *= 10 // switched off, or the key is wrong: no use asking each second
+			}
+		}
+		t.Reset(max(period-time.Since(start), 0))
+	}
+}
+
+// checker is the other loop of an endpoint: health, models, sleep, version.
+type checker struct {
+	m   *Manager
+	ep  *endpoint
+	c   *client
+	buf []byte
+
+	models, version, sleep time.Time // when due
+	noSleep                bool      // the engine has no /is_sleeping
+	infoPath               string
+}
+
+// check asks for everything but metrics until ctx ends.
+func (m *Manager) check(ctx context.Context, ep *endpoint) {
+	c, err := newClient(&m.opt, &ep.url, 4<<10)
+	if err != nil {
+		panic("BUG: target was not checked: " + err.Error())
+	}
+	defer c.close()
+	k := &checker{m: m, ep: ep, c: c, infoPath: "/version"}
+	if ep.id.engine == dialect.SGLang {
+		k.infoPath = "/server_info"
+	}
+	t := time.NewTimer(time.Duration(m.opt.Rand() * float64(100*time.Millisecond)))
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		case <-ep.kick:
+		}
+		next := k.round(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		t.Reset(next)
+	}
+}
+
+// round asks what is due and returns the time to the next round.
+func (k *checker) round(ctx context.Context) time.Duration {
+	m, start := k.m, time.Now()
+	r := k.c.get(ctx, "/health", m.opt.Health.Timeout, nil)
+	if ctx.Err() != nil {
+		return 0
+	}
+	m.observe(k.ep, observation{kind: obsHealth, result: r})
+	period := m.opt.Health.Period
+	if r.answer == answered {
+		k.askModels(ctx, r.ok())
+		k.askSleep(ctx)
+		k.askVersion(ctx)
+	}
+	if !m.settled(k.ep) && r.took < 500*time.Millisecond {
+		// Something is on its way up or down: look again soon. A slow answer means an
+		// SGLang engine that generates a token to prove its health, or a busy one: asking
+		// more often would only add to its load (SGLang issue 22511).
+		period = min(period, time.Second)
+	}
+	return max(m.jitter(period)-time.Since(start), 10*time.Millisecond)
+}
+
+func (k *checker) askModels(ctx context.Context, healthy bool) {
+	now := time.Now()
+	if now.Before(k.models) && !(healthy && !k.m.allServed(k.ep)) {
+		return
+	}
+	o := observation{kind: obsModels}
+	o.result = k.fetch(ctx, "/v1/models", k.m.opt.Models.Timeout)
+	if o.result.ok() {
+		if err := parseModels(k.buf, &o.models, &o.adapters); err != nil {
+			o.result = result{answer: unclean, status: o.result.status, err: err}
+		}
+	}
+	if ctx.Err() == nil {
+		k.m.observe(k.ep, o)
+	}
+	k.models = now.Add(k.m.jitter(k.m.opt.Models.Period))
+}
+
+// askSleep asks a vLLM engine in development mode, the only one that has the path,
+// unless the metrics tell already.
+func (k *checker) askSleep(ctx context.Context) {
+	if k.noSleep || k.ep.id.engine != dialect.VLLM || !k.m.sleepUntold(k.ep) {
+		return
+	}
+	r := k.fetch(ctx, "/is_sleeping", k.m.opt.Health.Timeout)
+	if r.blames() {
+		k.noSleep = true
+		return
+	}
+	if s, ok := parseSleep(k.buf); r.ok() && ok && ctx.Err() == nil {
+		k.m.observe(k.ep, observation{kind: obsSleep, sleep: s})
+	}
+}
+
+func (k *checker) askVersion(ctx context.Context) {
+	now := time.Now()
+	if now.Before(k.version) {
+		return
+	}
+	k.version = now.Add(k.m.jitter(k.m.opt.Version.Period))
+	r := k.fetch(ctx, k.infoPath, k.m.opt.Version.Timeout)
+	if r.answer == answered && r.status == 404 && k.infoPath == "/server_info" {
+		k.infoPath = "/get_server_info" // its name until SGLang PR 13273
+		r = k.fetch(ctx, k.infoPath, k.m.opt.Version.Timeout)
+	}
+	if v := parseVersion(k.buf); r.ok() && v != "" && ctx.Err() == nil {
+		k.m.observe(k.ep, observation{kind: obsVersion, version: v})
+	}
+}
+
+// fetch reads a whole small body into k.buf.
+func (k *checker) fetch(ctx context.Context, path string, limit time.Duration) result {
+	k.buf = k.buf[:0]
+	return k.c.get(ctx, path, limit, func(b []byte) error {
+		if len(k.buf)+len(b) > 4<<20 {
+			return errTooLong
+		}
+		k.buf = append(k.buf, b...)
+		return nil
+	})
+}
+
+// trial sends the one request that may readmit a node: one generated token, the only
+// proof that the core behind the front end works.
+func (m *Manager) trial(ctx context.Context, ep *endpoint, model, rank string) result {
+	c, err := newClient(&m.opt, &ep.url, 4<<10)
+	if err != nil {
+		panic("BUG: target was not checked: " + err.Error())
+	}
+	defer c.close()
+	if rank != "" {
+		c.extra = dialect.RankHeader(ep.id.engine) + ": " + rank + "\r\n"
+	}
+	return c.do(ctx, "POST", "/v1/completions", trialBody(model), m.opt.TrialTimeout,
+		func([]byte) error { return nil })
+}
+
+var errNoList = errors.New("answer lists no models")
