@@ -192,6 +192,7 @@ func (c *core) checkDown() {
 	}
 	// Whoever comes back has to show again that it serves the model.
 	c.healthy, c.served, c.rise, c.suspect = false, false, 0, false
+	c.clearTraffic() // from here on the probes decide
 }
 
 // onModels judges a /v1/models answer.

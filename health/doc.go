@@ -19,8 +19,8 @@
 //
 // All methods of Manager are safe for concurrent use. Run owns every goroutine and
 // returns after the last one has ended. Report is meant for the request path: for a
-// success it takes no lock and allocates nothing. Callbacks run one at a time, never
-// under the manager's lock, so that they may call the manager.
+// success it takes no lock and allocates nothing. Callbacks never run under the
+// manager's lock, so that they may call the manager; OnChange runs one at a time.
 //
 // The rules themselves are plain functions of (state, observation, time) and do no
 // I/O; the manager only carries observations to them.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/prefixring/prefixring/internal/dialect"
@@ -15,7 +16,26 @@ type endpoint struct {
 	nodes []*node // guarded by the manager's mu
 	stop  context.CancelFunc
 	kick  chan struct{} // asks the check loop to look now
-	url   Target        // of the first node: address, key and TLS
+	first Target        // the node it was made for: address and TLS; never changed
+	key   atomic.Pointer[func() string]
+}
+
+// setKey takes the key of the latest configuration; a running loop uses it at once.
+func (ep *endpoint) setKey(key func() string) {
+	if key == nil {
+		key = func() string { return "" }
+	}
+	ep.key.Store(&key)
+}
+
+// client returns a connection-less client for one loop.
+func (m *Manager) client(ep *endpoint, buffer int) *client {
+	c, err := newClient(&m.opt, &ep.first, buffer)
+	if err != nil {
+		panic("BUG: target was not checked: " + err.Error())
+	}
+	c.key = func() string { return (*ep.key.Load())() }
+	return c
 }
 
 // endpointID tells engine addresses apart. Keys are functions and cannot be compared;
@@ -44,10 +64,7 @@ func (m *Manager) jitter(d time.Duration) time.Duration {
 
 // pollMetrics reads the metrics page on its own clock until ctx ends.
 func (m *Manager) pollMetrics(ctx context.Context, ep *endpoint) {
-	c, err := newClient(&m.opt, &ep.url, 16<<10)
-	if err != nil {
-		panic("BUG: target was not checked: " + err.Error())
-	}
+	c := m.client(ep, 16<<10)
 	defer c.close()
 	var page Signals
 	p := new(parser)
@@ -98,12 +115,12 @@ type checker struct {
 	infoPath               string
 }
 
+// minGap is the least time between two rounds, however often traffic asks for one.
+const minGap = 500 * time.Millisecond
+
 // check asks for everything but metrics until ctx ends.
 func (m *Manager) check(ctx context.Context, ep *endpoint) {
-	c, err := newClient(&m.opt, &ep.url, 4<<10)
-	if err != nil {
-		panic("BUG: target was not checked: " + err.Error())
-	}
+	c := m.client(ep, 4<<10)
 	defer c.close()
 	k := &checker{m: m, ep: ep, c: c, infoPath: "/version"}
 	if ep.id.engine == dialect.SGLang {
@@ -111,14 +128,20 @@ func (m *Manager) check(ctx context.Context, ep *endpoint) {
 	}
 	t := time.NewTimer(time.Duration(m.opt.Rand() * float64(100*time.Millisecond)))
 	defer t.Stop()
+	var last time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.C:
 		case <-ep.kick:
+			if wait := minGap - time.Since(last); wait > 0 {
+				t.Reset(wait)
+				continue
+			}
 		}
 		next := k.round(ctx)
+		last = time.Now()
 		if ctx.Err() != nil {
 			return
 		}
@@ -135,7 +158,10 @@ func (k *checker) round(ctx context.Context) time.Duration {
 	}
 	m.observe(k.ep, observation{kind: obsHealth, result: r})
 	period := m.opt.Health.Period
-	if r.answer == answered {
+	if r.answer != answered {
+		// Another process may answer next time.
+		k.models, k.version, k.noSleep = time.Time{}, time.Time{}, false
+	} else {
 		k.askModels(ctx, r.ok())
 		k.askSleep(ctx)
 		k.askVersion(ctx)
@@ -214,10 +240,7 @@ func (k *checker) fetch(ctx context.Context, path string, limit time.Duration) r
 // trial sends the one request that may readmit a node: one generated token, the only
 // proof that the core behind the front end works.
 func (m *Manager) trial(ctx context.Context, ep *endpoint, model, rank string) result {
-	c, err := newClient(&m.opt, &ep.url, 4<<10)
-	if err != nil {
-		panic("BUG: target was not checked: " + err.Error())
-	}
+	c := m.client(ep, 4<<10)
 	defer c.close()
 	if rank != "" {
 		c.extra = dialect.RankHeader(ep.id.engine) + ": " + rank + "\r\n"

@@ -97,7 +97,7 @@ func (m *Manager) apply(targets []Target, seen map[string]bool, now time.Time) {
 			n = &node{target: t, core: newCore(&m.opt, &t)}
 			m.nodes = append(m.nodes, n)
 			byName[t.Name] = n
-			n.told = n.status(now)
+			n.told, n.toldMissing = n.status(now), n.core.missing()
 			m.attach(n)
 			m.setOperator(n, now)
 			continue
@@ -136,7 +136,7 @@ func (m *Manager) retarget(n *node, t Target, now time.Time) {
 		c.moved()
 		m.attach(n)
 	} else {
-		n.ep.url = t
+		n.ep.setKey(t.APIKey)
 	}
 	if c.observed && len(c.models)+len(c.adapters) > 0 {
 		c.served = c.serves()
@@ -160,7 +160,8 @@ func (m *Manager) attach(n *node) {
 	id := idOf(&n.target)
 	ep := m.endpoints[id]
 	if ep == nil {
-		ep = &endpoint{id: id, kick: make(chan struct{}, 1), url: n.target}
+		ep = &endpoint{id: id, kick: make(chan struct{}, 1), first: n.target}
+		ep.setKey(n.target.APIKey)
 		m.endpoints[id] = ep
 		if m.running {
 			m.start(ep)
@@ -208,8 +209,8 @@ func (m *Manager) guard(ctx context.Context, ep *endpoint, loop func(context.Con
 	}
 }
 
-// Run polls until ctx ends, and returns after the last goroutine has ended. It may
-// run once at a time.
+// Run polls until ctx ends, and returns nil after the last goroutine has ended. It
+// may run once at a time; a second call returns an error at once.
 func (m *Manager) Run(ctx context.Context) error {
 	m.mu.Lock()
 	if m.running {
@@ -244,7 +245,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	wg := m.wg
 	m.mu.Unlock()
 	wg.Wait()
-	return context.Cause(ctx)
+	return nil
 }
 
 // Snapshot returns the status of every node, those lately gone included, in a stable

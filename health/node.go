@@ -17,6 +17,8 @@ type node struct {
 	ep     *endpoint // nil once gone
 	told   Status    // as delivered last
 
+	toldMissing int
+
 	panicking bool // opened because the whole pool looks full
 	trying    bool // a trial request is under way
 	leftAt    time.Time
@@ -78,21 +80,24 @@ const (
 
 var missNames = [...]string{"running", "waiting", "kv_usage", "metrics"}
 
-// missing lists what the engine does not tell, nil if nothing or if nothing has been
+// missing is what the engine does not tell, a bit each; 0 also while nothing has been
 // read yet.
-func (c *core) missing() []string {
-	bits := 0
+func (c *core) missing() (bits int) {
 	switch {
 	case c.metricsOff || !c.signals.At.IsZero() && c.signals.Samples == 0:
-		bits = missPage
+		return missPage
 	case c.signals.At.IsZero():
-	default:
-		for i, v := range [...]float64{c.signals.Running, c.signals.Waiting, c.signals.KVUsage} {
-			if math.IsNaN(v) {
-				bits |= 1 << i
-			}
+		return 0
+	}
+	for i, v := range [...]float64{c.signals.Running, c.signals.Waiting, c.signals.KVUsage} {
+		if math.IsNaN(v) {
+			bits |= 1 << i
 		}
 	}
+	return bits
+}
+
+func missingNames(bits int) []string {
 	var out []string
 	for i, name := range missNames {
 		if bits&(1<<i) != 0 {
@@ -109,7 +114,7 @@ func (n *node) status(now time.Time) Status {
 		Name: n.target.Name, Pool: n.target.Pool, URL: n.target.URL, Engine: n.target.Engine, Rank: n.target.Rank,
 		State: c.state, Reason: c.reason, Since: c.since, Level: n.level(),
 		Suspect: c.suspect || c.wantEject != "", Panicking: n.panicking,
-		AuthFailing: c.noAuth != 0, Missing: c.missing(), NoHits: c.hits.none,
+		AuthFailing: c.noAuth != 0, Missing: missingNames(c.missing()), NoHits: c.hits.none,
 		AffinityLimited: n.target.Rank == "" && len(c.signals.Ranks) > 1,
 		Signals:         c.signals.clone(), Voice: c.voice(now),
 		QueueTime: -1, PreemptRate: c.rates.preempt(), DrainRate: c.rates.drain(),
@@ -132,5 +137,5 @@ func (n *node) news(now time.Time) bool {
 		(c.suspect || c.wantEject != "") != t.Suspect || c.version != t.Version ||
 		n.target.URL != t.URL || (n.target.Rank == "" && len(c.signals.Ranks) > 1) != t.AffinityLimited ||
 		!slices.Equal(c.models, t.Models) || !slices.Equal(c.adapters, t.Adapters) ||
-		!slices.Equal(c.missing(), t.Missing)
+		c.missing() != n.toldMissing
 }

@@ -26,10 +26,8 @@ func (m *Manager) onPage(ep *endpoint, page *Signals) {
 	for _, n := range ep.nodes {
 		s := page
 		if n.target.Rank != "" {
-			if own, ok := page.ofRank(n.target.Rank); ok {
-				own.At = now
-				s = &own
-			}
+			own := page.ofRank(n.target.Rank)
+			s = &own
 		}
 		m.step(n, observation{kind: obsMetrics, signals: s}, now)
 		if m.opt.OnSignals != nil {
@@ -77,7 +75,7 @@ func (m *Manager) note(n *node, now time.Time) {
 		return
 	}
 	old := n.told
-	n.told = n.status(now)
+	n.told, n.toldMissing = n.status(now), n.core.missing()
 	m.log(&old, &n.told, n, now)
 	if m.opt.OnChange != nil {
 		m.changes = append(m.changes, change{old, n.told})

@@ -100,7 +100,8 @@ type Options struct {
 
 	// OnChange receives each change of state, level, epoch, models, adapters, weight or
 	// ramp, in order and one at a time. OnSignals receives each accepted metrics page;
-	// the pointer is valid only during the call. Both may be nil.
+	// the pointer is valid only during the call, and calls for different nodes may
+	// overlap. Both may be nil.
 	OnChange  func(old, new Status)
 	OnSignals func(name string, s *Signals)
 

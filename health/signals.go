@@ -105,7 +105,8 @@ func (s *Signals) clone() Signals {
 // ofRank returns the signals of one data-parallel rank. Numbers that the page carries
 // only for the whole engine stay as they are where they describe all ranks alike, and
 // become unknown where a sum would be mistaken for the rank's own.
-func (s *Signals) ofRank(label string) (Signals, bool) {
+// A page without that rank says nothing of it.
+func (s *Signals) ofRank(label string) Signals {
 	for i := range s.Ranks {
 		r := &s.Ranks[i]
 		if r.Label != label {
@@ -123,7 +124,10 @@ func (s *Signals) ofRank(label string) (Signals, bool) {
 			c.QueueSeconds, c.QueueCount = nan, nan
 			c.PromptTokens, c.Finished = nan, nan
 		}
-		return c, true
+		return c
 	}
-	return Signals{}, false
+	var none Signals
+	none.Reset()
+	none.At = s.At
+	return none
 }
