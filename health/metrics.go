@@ -53,6 +53,7 @@ type parser struct {
 	carry   []byte // start of a line whose end has not arrived
 	slots   []slot // one per rank, in page order
 	lastLab labels
+	seen    uint32 // bit per field that any rank has
 
 	blockSize float64
 	loraAt    float64
@@ -75,7 +76,7 @@ func (p *parser) reset(e dialect.Engine, out *Signals) {
 	p.engine, p.out = e, out
 	p.carry = p.carry[:0]
 	p.slots = p.slots[:0]
-	p.blockSize, p.loraAt, p.lines, p.awake = 0, -1, 0, SleepUnknown
+	p.blockSize, p.loraAt, p.lines, p.seen, p.awake = 0, -1, 0, 0, SleepUnknown
 }
 
 // write takes the next piece of the page.
@@ -209,8 +210,7 @@ func (p *parser) sample(f field, rest []byte) {
 // add books v for the rank that the labels name. KV usage of a rank is the fullest
 // series', everything else is summed.
 func (p *parser) add(f field, l *labels, v float64) {
-	s := p.slot(l)
-	place := l.place()
+	s, place := p.slot(l), l.place()
 	bit := uint32(1) << f
 	switch {
 	case s.seen&bit == 0 || place < s.place[f]:
@@ -218,6 +218,7 @@ func (p *parser) add(f field, l *labels, v float64) {
 		// (--enable-metrics-for-all-schedulers): the lowest speaks for all.
 		s.v[f], s.place[f] = v, place
 		s.seen |= bit
+		p.seen |= bit
 	case place > s.place[f]:
 	case f == fKVNew || f == fKVOld:
 		if !(s.v[f] >= v) {

@@ -6,23 +6,22 @@ import (
 	"github.com/prefixring/prefixring/internal/dialect"
 )
 
-// get is a rank's number, NaN if the page had none.
-func (s *slot) get(f field) float64 {
-	v, _ := s.first(f, f)
-	return v
+// get is a rank's number, and whether the page had it; NaN if not.
+func (s *slot) get(f field) (float64, bool) {
+	if s.seen&(1<<f) == 0 {
+		return math.NaN(), false
+	}
+	return s.v[f], true
 }
 
-// first is the first of the two fields that the page had, and whether it had any. A
-// nonsensical value under a newer name does not fall back to an older name, because
-// both come from one engine.
-func (s *slot) first(a, b field) (float64, bool) {
-	switch {
-	case s.seen&(1<<a) != 0:
-		return s.v[a], true
-	case s.seen&(1<<b) != 0:
-		return s.v[b], true
+// first is the field a wherever the page had it for any rank, else b. A nonsensical
+// value under a newer name does not fall back to an older name, because both come from
+// one engine.
+func (p *parser) first(s *slot, a, b field) (float64, bool) {
+	if p.seen&(1<<a) != 0 {
+		return s.get(a)
 	}
-	return math.NaN(), false
+	return s.get(b)
 }
 
 // sum adds a number over the ranks that reported it; it is unknown if none did, or if
@@ -30,7 +29,7 @@ func (s *slot) first(a, b field) (float64, bool) {
 func (p *parser) sum(a, b field) float64 {
 	total, any := math.NaN(), false
 	for i := range p.slots {
-		v, ok := p.slots[i].first(a, b)
+		v, ok := p.first(&p.slots[i], a, b)
 		switch {
 		case !ok:
 		case !any:
@@ -53,8 +52,8 @@ func (p *parser) total() {
 	o.Running = p.sum(fRunning, fRunningPrio)
 	o.Waiting = p.sum(fWaiting, fWaitingPrio)
 	o.WaitingCapacity = o.Waiting
-	if v, ok := p.sumIfSeen(fCapacity); ok {
-		o.WaitingCapacity = v
+	if p.seen&(1<<fCapacity) != 0 {
+		o.WaitingCapacity = p.sum(fCapacity, fCapacity)
 	}
 	o.Preemptions = p.sum(fPreemptions, fPreemptions)
 	o.PromptTokens = p.sum(fPrompt, fPrompt)
@@ -72,15 +71,6 @@ func (p *parser) total() {
 		o.PrefixQueries = o.PromptTokens // every prompt token is looked up
 	}
 	p.ranks()
-}
-
-func (p *parser) sumIfSeen(f field) (float64, bool) {
-	for i := range p.slots {
-		if p.slots[i].seen&(1<<f) != 0 {
-			return p.sum(f, f), true
-		}
-	}
-	return 0, false
 }
 
 // ranks fills the ranks and what is derived from them. Series without a rank label
@@ -104,25 +94,24 @@ func (p *parser) ranks() {
 }
 
 func (p *parser) rank(s *slot) Rank {
-	r := Rank{
-		Label:            s.label,
-		GenerationTokens: s.get(fGeneration),
-		Steps:            s.get(fSteps),
-		Preemptions:      s.get(fPreemptions),
-	}
-	r.Running, _ = s.first(fRunning, fRunningPrio)
-	r.Waiting, _ = s.first(fWaiting, fWaitingPrio)
-	r.KVUsage, _ = s.first(fKVNew, fKVOld)
-	r.PrefixQueries, _ = s.first(fQueriesNew, fQueriesOld)
-	r.PrefixHits, _ = s.first(fHitsNew, fHitsOld)
+	r := Rank{Label: s.label}
+	r.Running, _ = p.first(s, fRunning, fRunningPrio)
+	r.Waiting, _ = p.first(s, fWaiting, fWaitingPrio)
+	r.KVUsage, _ = p.first(s, fKVNew, fKVOld)
+	r.GenerationTokens, _ = s.get(fGeneration)
+	r.Steps, _ = s.get(fSteps)
+	r.Preemptions, _ = s.get(fPreemptions)
+	r.PrefixQueries, _ = p.first(s, fQueriesNew, fQueriesOld)
+	r.PrefixHits, _ = p.first(s, fHitsNew, fHitsOld)
 	r.WaitingCapacity = r.Waiting
-	if s.seen&(1<<fCapacity) != 0 {
-		r.WaitingCapacity = s.v[fCapacity]
+	if p.seen&(1<<fCapacity) != 0 {
+		r.WaitingCapacity, _ = s.get(fCapacity)
 	}
 	if p.engine == dialect.SGLang {
-		r.PrefixQueries = s.get(fPrompt) // every prompt token is looked up
+		r.PrefixQueries, _ = s.get(fPrompt) // every prompt token is looked up
 	}
-	switch t := s.get(fCapacityTokens); {
+	t, _ := s.get(fCapacityTokens)
+	switch {
 	case s.tokens > 0:
 		r.KVTokens = int64(s.tokens)
 	case t > 0 && t <= 1<<53:
