@@ -46,13 +46,13 @@ const (
 	Empty              // the ring has no members
 	AllClosed          // no member's level lets it take this request
 	AllTried           // those that could were tried already
-	Gated              // the gate vetoed every node that had room
 	AtBound            // no node has room
+	Gated              // the gate vetoed the nodes that had room
 )
 
 // String returns a label value.
 func (r Refusal) String() string {
-	return [...]string{"", "empty", "closed", "tried", "gated", "bound"}[min(r, AtBound)]
+	return [...]string{"", "empty", "closed", "tried", "bound", "gated"}[min(r, Gated)]
 }
 
 // picker is the state of one pick; it lives on the stack.
@@ -217,7 +217,7 @@ func (p *picker) try(n *Node, limit Level, rank int) (Slot, bool) {
 	}
 	bound := p.s.bound(n, p.mean, p.q.Hard, &p.r.opts)
 	if !n.reserve(p.need, p.work, bound) {
-		p.refusal = AtBound
+		p.refusal = max(p.refusal, AtBound)
 		return Slot{}, false
 	}
 	work := p.work

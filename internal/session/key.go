@@ -55,6 +55,7 @@ func (s *seeds) key(sc *Scope) Key {
 // write feeds the fields with their lengths: ("ab", "c") and ("a", "bc") must differ.
 func write(h *maphash.Hash, sc *Scope) {
 	number(h, uint64(sc.Mode))
+	number(h, sc.Revision)
 	for _, f := range [...]string{sc.Tenant, sc.Principal, sc.Route} {
 		text(h, f)
 	}
@@ -63,7 +64,7 @@ func write(h *maphash.Hash, sc *Scope) {
 	}
 	text(h, sc.Conversation)
 	text(h, sc.Lane)
-	for _, f := range [...]uint64{sc.Boundary, sc.Prefix, sc.Tools, sc.Revision} {
+	for _, f := range [...]uint64{sc.Boundary, sc.Prefix, sc.Tools} {
 		number(h, f)
 	}
 }

@@ -1,0 +1,181 @@
+package residency
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// Observe takes in evidence.
+func (t *Table) Observe(node uint32, fp uint64, e Evidence) {
+	n := t.nodes.make(node)
+	s := t.shard(fp)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := t.ms()
+	old := meta{}
+	believed, had := false, false
+	en := t.find(node, fp)
+	if en != nil {
+		if word := en.meta.Load(); word != 0 {
+			old, had = unpackMeta(word), true
+			w, _ := t.weigh(old, n, en.fill.Load(), en.static.Load(), now)
+			believed = w == Warm
+		}
+	}
+	n.fill.Add(e.written(believed))
+	next := meta{at: now, epoch: uint16(n.epoch.Load()), kind: e.Kind}
+	switch e.Kind {
+	case Usage:
+		var counts bool
+		next, counts = t.fromUsage(e, old, had && old.epoch == next.epoch, next)
+		if counts {
+			n.sawMiss(n.fill.Load() - e.written(believed) - en.fill.Load() + max(en.static.Load(), 0))
+		}
+	case Removed:
+		if en == nil {
+			return // nothing was believed, so nothing changes
+		}
+	case Prefill:
+		if had && old.epoch == next.epoch {
+			next.misses = old.misses
+			if believed && old.kind < Prefill {
+				next.kind = old.kind // the stronger evidence stands and is refreshed by use
+				next.at = old.at
+			}
+		}
+	}
+	if en == nil {
+		if en = t.claim(s, node, fp); en == nil {
+			return
+		}
+	}
+	if next.kind == Usage && had && n.learned.Load() > 0 {
+		n.sawHit(n.fill.Load() - en.fill.Load() + max(en.static.Load(), 0))
+	}
+	en.fill.Store(n.fill.Load())
+	if e.Static > 0 {
+		en.static.Store(e.Static)
+	}
+	en.meta.Store(next.pack())
+	if next.kind != Removed {
+		s.wake(fp)
+	}
+}
+
+// written is how many tokens the request added to the cache.
+func (e *Evidence) written(believed bool) int64 {
+	if e.Kind != Usage || e.Prompt <= 0 {
+		return 0
+	}
+	add := e.Prompt
+	switch {
+	case e.Cached >= 0:
+		add -= e.Cached
+	case believed:
+		add -= max(e.Static, 0)
+	}
+	return max(add, 0) + max(e.Output, 0)
+}
+
+// hit says whether the cached tokens cover the static prefix. The last block may be
+// partial and is then never cached; Static may be an estimate, hence the sixteenth.
+func (e *Evidence) hit() bool {
+	block := e.Block
+	if block <= 0 {
+		block = 16
+	}
+	if e.Static <= 0 {
+		return e.Cached > 0 && e.Cached >= e.Prompt/2
+	}
+	return e.Cached > 0 && e.Cached >= e.Static-max(block, e.Static/16)
+}
+
+// fromUsage turns a request's own figures into evidence. counts says that a belief was
+// contradicted: the prefix had been evicted.
+func (t *Table) fromUsage(e Evidence, old meta, known bool, next meta) (_ meta, counts bool) {
+	switch {
+	case e.Cached >= 0 && e.hit():
+		return next, false
+	case e.Cached < 0:
+		// Nothing reported: it was computed or found there, and that is all we know.
+		next.kind = Prefill
+		if known {
+			next.misses = old.misses
+			if old.kind < Prefill && old.misses == 0 {
+				next.kind, next.at = old.kind, old.at
+			}
+		}
+		return next, false
+	}
+	// A miss. The prefix has been computed just now, so it is warm on weak evidence,
+	// unless misses follow each other: then this engine does not keep it.
+	next.kind = Prefill
+	sent := next.at - 10_000
+	if !e.Sent.IsZero() {
+		sent = e.Sent.Sub(t.start).Milliseconds()
+	}
+	if known && old.at < sent && old.kind != Removed {
+		next.misses = min(old.misses+1, maxMisses)
+		return next, true
+	}
+	if known {
+		next.misses = old.misses
+	}
+	return next, false
+}
+
+// sawMiss learns that an entry was gone after so many tokens.
+func (n *nodeState) sawMiss(tokens int64) {
+	if room := n.room(); tokens > 0 && (room == 0 || tokens < room) {
+		n.learned.Store(tokens)
+	}
+}
+
+// sawHit unlearns: an entry was still there after so many tokens.
+func (n *nodeState) sawHit(tokens int64) {
+	if l := n.learned.Load(); l > 0 && tokens > l {
+		n.learned.Store(tokens)
+	}
+}
+
+// Entry is one pair in a snapshot.
+type Entry struct {
+	Node        uint32        `json:"node"`
+	Fingerprint uint64        `json:"fingerprint"`
+	Warmth      Warmth        `json:"warmth"`
+	Kind        Kind          `json:"kind"`
+	Trust       float64       `json:"trust"` // 0..1, decayed
+	Age         time.Duration `json:"age"`
+	Static      int64         `json:"static"` // tokens
+	Misses      int           `json:"misses"` // in a row, against fresh evidence
+}
+
+// Snapshot lists all pairs by node and fingerprint. It allocates; it is for status.
+func (t *Table) Snapshot() []Entry {
+	now := t.ms()
+	var out []Entry
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.mu.Lock()
+		for j := range s.entries {
+			e := &s.entries[j]
+			id := e.node.Load()
+			if id == 0 {
+				continue
+			}
+			row := Entry{Node: uint32(id - 1), Fingerprint: e.fp.Load(), Static: e.static.Load(), Trust: t.trust(e, now), Kind: kinds}
+			row.Warmth, row.Age, _ = t.judge(e, row.Node, row.Fingerprint, t.nodes.get(row.Node), now)
+			if word := e.meta.Load(); word != 0 {
+				m := unpackMeta(word)
+				row.Kind, row.Misses = m.kind, int(m.misses)
+			}
+			out = append(out, row)
+		}
+		s.mu.Unlock()
+	}
+	slices.SortFunc(out, func(a, b Entry) int {
+		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Fingerprint, b.Fingerprint))
+	})
+	return out
+}
