@@ -1,0 +1,71 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// drainRest is how long calls that were cut may take to write their last event.
+const drainRest = 2 * time.Second
+
+// Drain ends the data plane in order: no new connection is accepted, no new request
+// is taken, running ones go on until ctx ends, and those that are left then are cut
+// with an event that says so in their protocol. It returns nil when all requests
+// ended by themselves. The caller has made readiness fail before, for as long as its
+// balancers need.
+func (p *Proxy) Drain(ctx context.Context) error {
+	p.draining.Store(true)
+	err := p.server.ShutdownWithContext(ctx)
+	if err != nil && ctx.Err() != nil {
+		p.cancelAll(causeDrain)
+		// What is cut ends at once; a connection that does not is closed below.
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainRest)
+		defer cancel()
+		if rest := p.server.ShutdownWithContext(last); rest != nil {
+			p.conns.each(func(c *clientConn) { c.Conn.SetDeadline(longAgo) })
+			err = errors.Join(err, rest)
+		}
+	}
+	p.stop()
+	p.closePools()
+	return err
+}
+
+// Close is Drain without patience.
+func (p *Proxy) Close() error {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	err := p.Drain(ctx)
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// Draining reports that Drain has begun.
+func (p *Proxy) Draining() bool { return p.draining.Load() }
+
+// cancelAll cancels every running call.
+func (p *Proxy) cancelAll(why cause) {
+	p.conns.each(func(c *clientConn) {
+		if cl := c.cur.Load(); cl != nil {
+			cl.cancelFor(c, cl.seq.Load(), why)
+		}
+	})
+}
+
+// closePools closes the idle engine connections of the table in use.
+func (p *Proxy) closePools() {
+	t := p.table.Load()
+	if t == nil {
+		return
+	}
+	for _, pool := range t.pools {
+		for _, n := range pool.Ring.Nodes() {
+			if up, ok := n.Value().(*Upstream); ok {
+				up.Close()
+			}
+		}
+	}
+}

@@ -1,0 +1,198 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/valyala/fasthttp"
+)
+
+// Handler serves one request. It returns when the response head is decided; the
+// body follows in call.WriteTo, and call.Close settles.
+func (p *Proxy) Handler(ctx *fasthttp.RequestCtx) {
+	c := p.newCall(ctx)
+	defer func() {
+		if r := recover(); r != nil {
+			p.panicked(r)
+			c.cancel(causePanic)
+			c.ex.close()
+			c.refuse(&failInternal)
+		}
+	}()
+	if f := c.serve(); f != nil {
+		c.refuse(f)
+	}
+}
+
+// serve is one request, top to bottom. A nil answer means that a response was
+// committed, or that the answer was local.
+func (c *call) serve() *failure {
+	if f := c.admit(); f != nil {
+		return f
+	}
+	if c.head.route.Local {
+		return c.serveModels()
+	}
+	if f := c.read(); f != nil {
+		return f
+	}
+	if f := c.limits(); f != nil {
+		return f
+	}
+	c.p.budget.deposit()
+	c.recall()
+	return c.forward()
+}
+
+// forward picks and attempts until there is a response to commit. The last engine's
+// own answer beats any error that the router could make of it.
+func (c *call) forward() *failure {
+	for {
+		if f := c.pick(); f != nil {
+			return c.answerSaved(f)
+		}
+		v, f := c.attempt(false)
+		if v == retrySame {
+			c.ex.hangUp()
+			v, f = c.attempt(true)
+			if v == retrySame {
+				v = retryNext
+			}
+		}
+		if v == replyReady {
+			c.commit()
+			return nil
+		}
+		if why := c.cancelled(); why != causeNone && !(v == retryNext && c.revive()) {
+			return why.failure()
+		}
+		if v == giveUp || !c.mayRetry(v) {
+			return c.giveUp(f)
+		}
+		c.putAside(f)
+	}
+}
+
+// mayRetry decides if another node may be asked.
+func (c *call) mayRetry(v verdict) bool {
+	if c.retries >= c.p.opts.Retry.Max || c.ntried >= len(c.tried)-1 {
+		return false
+	}
+	if v != retryUnsent && !c.p.budget.spend() {
+		return false
+	}
+	c.retries++
+	return true
+}
+
+// giveUp answers with the engine's own response where it has one, else with f.
+func (c *call) giveUp(f *failure) *failure {
+	if c.ex.answered && f.code == failBound.code {
+		c.commit()
+		return nil
+	}
+	return c.answerSaved(f)
+}
+
+// putAside ends the exchange, keeps what the engine said in case nobody says
+// anything better, and excludes its node.
+func (c *call) putAside(f *failure) {
+	if c.ex.answered && f.code == failBound.code {
+		c.save()
+	}
+	c.tried[c.ntried] = c.ex.node
+	c.ntried++
+	c.evict()
+	c.ex.close()
+	c.ex.reset()
+	c.status = 0
+}
+
+// refuse answers with an error of the router, in the protocol of the client.
+func (c *call) refuse(f *failure) {
+	c.ex.close()
+	c.failed, c.status = f, f.status
+	resp := &c.ctx.Response
+	resp.ResetBody()
+	resp.Header.SetStatusCode(f.status)
+	c.ctx.Response.Header.Set("X-Prefixring-Error", f.code)
+	resp.Header.SetBytesV("X-Request-Id", c.id)
+	resp.Header.SetContentType("application/json")
+	if s := f.retrySeconds(); s > 0 {
+		resp.Header.Set(fasthttp.HeaderRetryAfter, itoa(s))
+	}
+	if f.code == failMethod.code {
+		resp.Header.Set(fasthttp.HeaderAllow, c.head.route.Allow())
+	}
+	if c.limited != nil {
+		c.limited.headers(&resp.Header)
+	}
+	if c.explain {
+		c.explainHeaders(&resp.Header)
+	}
+	if f.close || c.p.draining.Load() {
+		c.ctx.SetConnectionClose()
+	}
+	e := f.dialect()
+	e.RequestID = string(c.id)
+	body := e.Body(c.protocol)
+	c.out = int64(len(body))
+	resp.SetBodyRaw(body)
+	c.settle()
+}
+
+// onError answers requests that the server could not read. They never reach
+// Handler, but they are counted, logged and answered in the client's protocol like
+// all others (field cases B12, B21).
+func (p *Proxy) onError(ctx *fasthttp.RequestCtx, err error) {
+	c := p.newCall(ctx)
+	hd, f := p.checkHead(&ctx.Request.Header)
+	c.head, c.protocol = hd, hd.route.Protocol
+	c.makeID(nil)
+	if g := readFailure(err, &p.opts); f == nil || g.code != failBodySize.code {
+		// Only a body that was not read on purpose (headerReceived) has a truer reason.
+		f = g
+	}
+	closing := *f
+	closing.close = true
+	c.refuse(&closing)
+}
+
+// readFailure maps what fasthttp says about a request that it could not read.
+func readFailure(err error, o *Options) *failure {
+	var small *fasthttp.ErrSmallBuffer
+	switch {
+	case errors.As(err, &small):
+		return limitHead(o.MaxHeader)
+	case errors.Is(err, fasthttp.ErrBodyTooLarge):
+		return limitBody(o.MaxBody)
+	case isTimeout(err):
+		return &failSlow
+	case errors.Is(err, fasthttp.ErrDuplicateContentLength), errors.Is(err, fasthttp.ErrUnsupportedTransferEncoding):
+		return &failFraming
+	}
+	return &failRequest
+}
+
+// onExpect decides, before the client sends its body, if it should.
+func (p *Proxy) onExpect(ctx *fasthttp.RequestCtx) int {
+	_, f := p.checkHead(&ctx.Request.Header)
+	if f == nil {
+		return fasthttp.StatusContinue
+	}
+	c := p.newCall(ctx)
+	hd, _ := p.checkHead(&ctx.Request.Header)
+	c.head, c.protocol = hd, hd.route.Protocol
+	c.makeID(nil)
+	closing := *f
+	closing.close = true
+	c.refuse(&closing)
+	return f.status
+}
+
+// panicked reports a panic of ours. The request fails; the process goes on.
+func (p *Proxy) panicked(r any) {
+	p.counts.panics.Add(1)
+	p.opts.Log.Error("panic while serving a request", "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+}

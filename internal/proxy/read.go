@@ -1,0 +1,142 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"mime"
+	"mime/multipart"
+
+	"github.com/prefixring/prefixring/internal/dialect"
+	"github.com/prefixring/prefixring/internal/fingerprint"
+	"github.com/prefixring/prefixring/ring"
+)
+
+// read is step 2: one scan over the body says which model is asked for, what the
+// request is keyed by and how much work it is. The body itself is not touched.
+func (c *call) read() *failure {
+	c.table = c.p.table.Load()
+	if c.table == nil || len(c.table.pools) == 0 {
+		return &failNoEngine
+	}
+	c.body = c.ctx.Request.Body()
+	c.scan = scans.Get().(*fingerprint.Result)
+	name, f := c.readModel()
+	if f != nil {
+		return f
+	}
+	if f := c.findRoute(name); f != nil {
+		return f
+	}
+	if len(c.body) > 0 && c.scanned && c.table.pools[0].Scanner != c.route.pool.Scanner {
+		// This pool knows other named prefixes than the one the model was read with.
+		if err := c.route.pool.Scanner.Scan(c.protocol, c.body, c.scan); err != nil {
+			return scanFailure(err)
+		}
+	}
+	c.measure()
+	return nil
+}
+
+// readModel scans the body and returns the model name in it.
+func (c *call) readModel() ([]byte, *failure) {
+	c.scanned = false
+	if len(c.body) == 0 && c.protocol == dialect.Opaque {
+		return nil, nil
+	}
+	ct := c.ctx.Request.Header.ContentType()
+	if c.head.route.Multipart || hasFoldPrefix(ct, "multipart/") {
+		return multipartModel(ct, c.body), nil
+	}
+	if len(c.ctx.Request.Header.ContentEncoding()) > 0 {
+		// Nothing is decompressed on behalf of a client: such a body is forwarded
+		// unread, and only where that is unambiguous.
+		return nil, nil
+	}
+	if err := c.table.pools[0].Scanner.Scan(c.protocol, c.body, c.scan); err != nil {
+		return nil, scanFailure(err)
+	}
+	c.scanned = true
+	c.stream = c.scan.StreamOn
+	if !c.scan.Model.Present() {
+		return nil, nil
+	}
+	return c.text(c.scan.Model), nil
+}
+
+// text returns the decoded string of a span, without a copy where it has no escape.
+func (c *call) text(s fingerprint.Span) []byte {
+	raw := c.body[s.Start:s.End]
+	if len(raw) >= 2 && raw[0] == '"' && bytes.IndexByte(raw, '\\') < 0 {
+		return raw[1 : len(raw)-1]
+	}
+	c.scratch = fingerprint.Text(c.body, s, c.scratch[:0])
+	return c.scratch
+}
+
+// findRoute picks the pool of a model name.
+func (c *call) findRoute(name []byte) *failure {
+	if len(name) == 0 {
+		if c.route = c.table.only; c.route == nil {
+			return &failNoModel
+		}
+		return nil
+	}
+	c.route = c.table.find(name)
+	if c.route == nil {
+		return &failModel
+	}
+	return nil
+}
+
+// measure derives the routing key and the work from the scan.
+func (c *call) measure() {
+	o := &c.p.opts
+	c.tokens = int64(len(c.body) / o.BytesPerToken)
+	if c.scanned {
+		if c.protocol != dialect.Opaque {
+			c.tokens = int64(c.scan.PromptBytes / o.BytesPerToken)
+		}
+		c.static = int64(c.scan.StaticBytes / o.BytesPerToken)
+		c.key = c.scan.Fingerprint(c.route.model, "", c.route.pool.Salt)
+	}
+	c.work = ring.Unit + c.units(c.tokens-c.static)
+}
+
+// units turns uncached prompt tokens into ring units.
+func (c *call) units(tokens int64) int64 {
+	return max(tokens, 0) * ring.Unit / int64(c.p.opts.QuantumTokens)
+}
+
+// scanFailure names the place where a body stops being valid, never its content.
+func scanFailure(err error) *failure {
+	var se *fingerprint.SyntaxError
+	if errors.As(err, &se) {
+		return failJSON.with("the request body is not valid: " + se.Error())
+	}
+	return &failJSON
+}
+
+// multipartModel finds the model field of a form. Audio comes after it in what the
+// official clients send, but the order is not promised, so every part is looked at.
+func multipartModel(contentType, body []byte) []byte {
+	_, params, err := mime.ParseMediaType(string(contentType))
+	if err != nil || params["boundary"] == "" {
+		return nil
+	}
+	mr := multipart.NewReader(bytes.NewReader(body), params["boundary"])
+	for {
+		part, err := mr.NextRawPart()
+		if err != nil {
+			return nil
+		}
+		if part.FormName() == "model" {
+			const longestModel = 512
+			v, err := io.ReadAll(io.LimitReader(part, longestModel))
+			if err != nil {
+				return nil
+			}
+			return bytes.TrimSpace(v)
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package proxy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/prefixring/prefixring/internal/fingerprint"
+	"github.com/prefixring/prefixring/internal/residency"
+	"github.com/prefixring/prefixring/ring"
+)
+
+// Pool is the set of engines that serve the same models. The exported fields are
+// set once, before the pool is put in a Table.
+type Pool struct {
+	Name      string
+	Models    []string          // names that its engines serve, adapters included
+	Aliases   map[string]string // names that clients may use -> name that the engines serve
+	Ring      *ring.Ring        // the Value of each node is its *Upstream
+	Scanner   *fingerprint.Scanner
+	Named     []string         // names of the registered prefixes, in the scanner's order
+	Residency *residency.Table // nil = no warm gate
+	Salt      string           // mixed into every fingerprint, so that fleets do not share placements
+	// Owners counts work of a fingerprint and says how many owners it has at present
+	// (ring.KSizer.Observe, or a fixed number); nil = 1.
+	Owners func(fingerprint uint64, work int64) int
+
+	queue waitQueue
+}
+
+// Table is an immutable routing snapshot: which pool serves which model name.
+type Table struct {
+	routes map[string]*route
+	pools  []*Pool
+	only   *route // where a request without a model goes; nil when that is ambiguous
+	names  []string
+}
+
+// route is where one model name leads.
+type route struct {
+	pool  *Pool
+	model string // name that the engine knows
+	alias bool   // model differs from what the client said: splice it
+}
+
+// NewTable builds a snapshot. A model name in two pools is an error: the answer
+// would depend on the order of the configuration.
+func NewTable(pools []*Pool) (*Table, error) {
+	t := &Table{routes: map[string]*route{}, pools: slices.Clone(pools)}
+	for _, p := range pools {
+		if p.Ring == nil || p.Scanner == nil {
+			return nil, fmt.Errorf("cannot route to pool %q: it has no ring or no scanner", p.Name)
+		}
+		for _, m := range p.Models {
+			if err := t.add(m, &route{pool: p, model: m}); err != nil {
+				return nil, err
+			}
+		}
+		for _, a := range slices.Sorted(maps.Keys(p.Aliases)) {
+			if err := t.add(a, &route{pool: p, model: p.Aliases[a], alias: a != p.Aliases[a]}); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if len(pools) == 1 {
+		t.only = &route{pool: pools[0]}
+	}
+	t.names = slices.Sorted(maps.Keys(t.routes))
+	return t, nil
+}
+
+func (t *Table) add(name string, r *route) error {
+	if name == "" || r.model == "" {
+		return fmt.Errorf("cannot route an empty model name to pool %q", r.pool.Name)
+	}
+	if have, ok := t.routes[name]; ok && (have.pool != r.pool || have.model != r.model) {
+		return fmt.Errorf("cannot route model %q to pool %q: pool %q has it too", name, r.pool.Name, have.pool.Name)
+	}
+	t.routes[name] = r
+	return nil
+}
+
+// find returns the route of a model name, or nil.
+func (t *Table) find(model []byte) *route { return t.routes[string(model)] }
