@@ -67,6 +67,8 @@ type Options struct {
 
 	OnProgress func(Progress) // about five times a second, and once at the end
 	OnRecord   func(*Record)  // each settled request; must not keep the pointer
+
+	trace *Trace // set by Replay
 }
 
 // SLO is the service level that goodput is counted by. A zero field is no limit.
@@ -143,6 +145,20 @@ func (o *Options) protocol() dialect.Protocol {
 		return dialect.Chat
 	}
 	return o.Protocol
+}
+
+func orInt(v, def int) int {
+	if v <= 0 {
+		return def
+	}
+	return v
+}
+
+func orFloat(v, def float64) float64 {
+	if !(v > 0) {
+		return def
+	}
+	return v
 }
 
 func orDefault(d, def time.Duration) time.Duration {

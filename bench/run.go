@@ -60,6 +60,7 @@ type runner struct {
 	clients []*client
 	compose *composer
 	shots   []shot
+	groups  [][]int // replay: the requests of each session
 	stats   *collector
 	start   time.Time
 	length  time.Duration
@@ -86,7 +87,10 @@ func newRunner(o *Options) (*runner, error) {
 		}
 		r.clients = append(r.clients, c)
 	}
-	times := o.times()
+	if o.trace != nil {
+		r.groups = o.trace.sessions()
+	}
+	times := o.times(r.groups)
 	if len(times) == 0 {
 		return nil, fmt.Errorf("%w: rate and duration give no request at all", ErrUsage)
 	}
@@ -102,9 +106,14 @@ func newRunner(o *Options) (*runner, error) {
 }
 
 // times is the schedule: the lines' own times, or the arrivals.
-func (o *Options) times() []time.Duration {
+func (o *Options) times(groups [][]int) []time.Duration {
 	var t []time.Duration
 	switch {
+	case o.trace != nil:
+		for _, g := range groups {
+			t = append(t, o.trace.Requests[g[0]].At)
+		}
+		return t
 	case o.Closed > 0:
 		n := o.Requests
 		if n == 0 {
@@ -226,6 +235,10 @@ func (r *runner) openLoop(ctx context.Context, wg *conc.WaitGroup) {
 			r.ended = append(r.ended, fmt.Sprintf("interrupted after %.1f s", time.Since(r.start).Seconds()))
 			return
 		}
+		if r.o.trace != nil {
+			wg.Go(func() { r.replaySession(i) })
+			continue
+		}
 		wg.Go(func() { r.conversation(s, i, s.due) })
 	}
 }
@@ -291,7 +304,10 @@ func (r *runner) shoot(k *call, s *shot, rec *Record, history []message, keep bo
 	c := r.clients[rec.Index%len(r.clients)]
 	path, proto := pathOf(r.compose.proto), r.compose.proto
 	var p parts
-	if n := len(r.o.Workload.Lines); n > 0 {
+	if t := r.o.trace; t != nil {
+		p = r.compose.traceBody(t, &t.Requests[rec.Index], k.rest)
+		k.rest = p.rest
+	} else if n := len(r.o.Workload.Lines); n > 0 {
 		l := &r.o.Workload.Lines[rec.Index%n]
 		p.rest = l.Body
 		if l.Path != "" {
@@ -367,6 +383,9 @@ func (r *runner) report(finished <-chan struct{}) {
 
 // planned counts the requests that the schedule holds, all turns included.
 func (r *runner) planned() int64 {
+	if r.o.trace != nil {
+		return int64(len(r.o.trace.Requests))
+	}
 	if r.o.Closed > 0 && r.o.Requests == 0 {
 		return 0 // open ended: known only at the end
 	}
