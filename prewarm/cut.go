@@ -1,0 +1,206 @@
+package prewarm
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/prefixring/prefixring/internal/dialect"
+)
+
+// turnField is the field of each protocol that carries the turns.
+var turnField = map[dialect.Protocol]string{
+	dialect.Chat: "messages", dialect.Completions: "prompt", dialect.Responses: "input", dialect.Messages: "messages",
+}
+
+// systemField is the field that carries a system text outside the turns.
+var systemField = map[dialect.Protocol]string{dialect.Responses: "instructions", dialect.Messages: "system"}
+
+// cut takes a recorded request body apart: what everybody shares stays byte for byte,
+// the customer's turns and everything that does not change the rendering go. static is
+// the length in decoded bytes of the shared part of the leading texts, 0 for all.
+func cut(p dialect.Protocol, body []byte, static int) (*head, error) {
+	all, err := members(body)
+	if err != nil {
+		return nil, err
+	}
+	h := &head{protocol: p, record: body}
+	var turns, system json.RawMessage
+	for _, f := range all {
+		switch {
+		case f.name == "model":
+			_ = json.Unmarshal(f.raw, &h.model)
+		case f.name == "cache_salt":
+			_ = json.Unmarshal(f.raw, &h.salt)
+		case f.name == "previous_response_id" && !isNull(f.raw):
+			return nil, withRemedy("the request continues a stored response", "record the first request of a conversation")
+		case f.name == turnField[p]:
+			turns = f.raw
+		case f.name == systemField[p] && systemField[p] != "":
+			system = f.raw
+		case dropped[f.name]:
+		default:
+			h.fields = append(h.fields, f)
+			if f.name == "tools" || f.name == "functions" {
+				h.static += len(f.raw)
+			}
+		}
+	}
+	if turns == nil {
+		return nil, withRemedy("the request has no "+turnField[p], "check protocol:")
+	}
+	if p == dialect.Completions {
+		return h, h.cutPrompt(turns, static)
+	}
+	return h, h.cutTurns(turns, system, static)
+}
+
+func isNull(raw json.RawMessage) bool { return bytes.Equal(bytes.TrimSpace(raw), []byte("null")) }
+
+func (h *head) cutPrompt(prompt json.RawMessage, static int) error {
+	var text string
+	if err := json.Unmarshal(prompt, &text); err != nil {
+		return withRemedy("the prompt is not one text", "token ids and lists of prompts cannot be cut")
+	}
+	if static <= 0 {
+		return withRemedy("a raw prompt has no system part", "give static_bytes: the length of its shared part")
+	}
+	if static > len(text) || validPrefix(text[:static]) != text[:static] {
+		return withRemedy(fmt.Sprintf("static_bytes is %d and the prompt has %d or a character is cut", static, len(text)), "give the length of the static part")
+	}
+	h.static = static
+	h.place(appendString(nil, text[:static]), true)
+	return nil
+}
+
+// cutTurns keeps the leading run of system and developer messages.
+func (h *head) cutTurns(turns, system json.RawMessage, static int) error {
+	var items []json.RawMessage
+	var plainText string
+	if json.Unmarshal(turns, &plainText) != nil {
+		if err := json.Unmarshal(turns, &items); err != nil {
+			return withRemedy("the "+turnField[h.protocol]+" are no list", "record the body that a client sends")
+		}
+	}
+	var texts []json.RawMessage
+	if system != nil && !isNull(system) {
+		texts = append(texts, system)
+	}
+	lead := 0
+	if h.protocol != dialect.Messages {
+		for _, m := range items {
+			if !isSystem(m) {
+				break
+			}
+			lead++
+		}
+	}
+	texts = append(texts, items[:lead]...)
+	if len(texts) == 0 && h.static == 0 {
+		return withRemedy("the request has neither a system text nor tools", "nothing in it repeats from user to user")
+	}
+	for _, t := range texts {
+		h.static += len(t)
+	}
+	if static > 0 {
+		return h.cutOpen(texts, system, static)
+	}
+	if system != nil {
+		h.fields = append(h.fields, member{systemField[h.protocol], system})
+	}
+	h.closeTurns(items[:lead])
+	return nil
+}
+
+// closeTurns sets pre and post so that one user turn follows the given messages.
+func (h *head) closeTurns(lead []json.RawMessage) {
+	h.turn = turnField[h.protocol]
+	h.pre = []byte{'['}
+	for _, m := range lead {
+		h.pre = append(append(h.pre, m...), ',')
+	}
+	h.pre = append(h.pre, `{"role":"user","content":"`...)
+	h.post = []byte(`"}]`)
+}
+
+func isSystem(message json.RawMessage) bool {
+	var m struct {
+		Role string `json:"role"`
+	}
+	return json.Unmarshal(message, &m) == nil && (m.Role == "system" || m.Role == "developer")
+}
+
+// cutOpen cuts the first leading text at static bytes and lets the turn follow there, as
+// the changing tail of the real requests does. Only a plain text can be cut.
+func (h *head) cutOpen(texts []json.RawMessage, system json.RawMessage, static int) error {
+	if len(texts) == 0 {
+		return withRemedy("static_bytes is given and there is no system text", "leave it out")
+	}
+	var text string
+	if system != nil && !isNull(system) {
+		if json.Unmarshal(system, &text) != nil {
+			return withRemedy("the system text is a list of parts", "static_bytes works on one plain text")
+		}
+	} else {
+		var m struct {
+			Content json.RawMessage `json:"content"`
+		}
+		if json.Unmarshal(texts[0], &m) != nil || json.Unmarshal(m.Content, &text) != nil {
+			return withRemedy("the system message is a list of parts", "static_bytes works on one plain text")
+		}
+	}
+	if static > len(text) || validPrefix(text[:static]) != text[:static] {
+		return withRemedy(fmt.Sprintf("static_bytes is %d and the system text has %d or a character is cut", static, len(text)), "give the length of the static part")
+	}
+	h.static += static - len(texts[0])
+	if h.protocol == dialect.Responses && (system == nil || isNull(system)) {
+		return withRemedy("the system text stands within input", "static_bytes works on instructions")
+	}
+	h.place(appendString(nil, text[:static]), true)
+	if h.protocol == dialect.Chat && isRole(texts[0], "developer") {
+		h.pre = bytes.Replace(h.pre, []byte(`"role":"system"`), []byte(`"role":"developer"`), 1)
+	}
+	return nil
+}
+
+func isRole(message json.RawMessage, role string) bool {
+	var m struct {
+		Role string `json:"role"`
+	}
+	return json.Unmarshal(message, &m) == nil && m.Role == role
+}
+
+// validPrefix is s without a character that its end has cut.
+func validPrefix(s string) string {
+	for i := 0; i < utf8.UTFMax && len(s) > 0; i++ {
+		if r, size := utf8.DecodeLastRuneInString(s); r != utf8.RuneError || size != 1 {
+			return s
+		}
+		s = s[:len(s)-1]
+	}
+	return s
+}
+
+// plain turns what the YAML library decodes into what encoding/json takes.
+func plain(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for k, x := range v {
+			out[k] = plain(x)
+		}
+		return out
+	case map[any]any:
+		out := make(map[string]any, len(v))
+		for k, x := range v {
+			out[fmt.Sprint(k)] = plain(x)
+		}
+		return out
+	case []any:
+		for i := range v {
+			v[i] = plain(v[i])
+		}
+	}
+	return v
+}

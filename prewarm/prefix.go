@@ -1,0 +1,145 @@
+package prewarm
+
+import (
+	"fmt"
+	"time"
+)
+
+// TokenSource says where a token count comes from.
+type TokenSource string
+
+// The sources, from the weakest to the strongest.
+const (
+	TokensEstimated TokenSource = "estimated" // from the length in bytes
+	TokensGiven     TokenSource = "given"     // by the manifest
+	TokensCounted   TokenSource = "counted"   // by an engine's tokenizer, over two requests
+)
+
+// Prefix is one entry's text as it renders at one moment, with one cache salt.
+type Prefix struct {
+	Name        string      `json:"name"` // the entry's, "#2" and so on for the further salts
+	Entry       *Entry      `json:"-"`
+	Key         uint64      `json:"-"` // the ring key
+	Fingerprint string      `json:"fingerprint"`
+	Digest      string      `json:"digest"` // of everything that is rendered; tells versions apart
+	Model       string      `json:"model"`
+	Tokens      int64       `json:"tokens"` // of the static prefix
+	TokensFrom  TokenSource `json:"tokens_from"`
+	StaticBytes int         `json:"static_bytes"`
+	K           int         `json:"owners"`
+	Nodes       []string    `json:"nodes"`
+	Changes     *time.Time  `json:"changes,omitempty"` // when the text becomes another one
+
+	head   *head
+	salt   string
+	target Target
+	date   string // today in the engine's zone, when the engine writes it into the prompt
+}
+
+// Sample is a request body as traffic sends it, with the given turn (letters and digits)
+// as the user's. It is what the ring key is made of.
+func (p *Prefix) sample(turn string) []byte {
+	return p.head.request(wire{model: p.head.model, salt: p.salt, turn: turn})
+}
+
+// Source is what a router needs to register a named prefix: a request that has it, and
+// the length of its static part where that is shorter than the system text.
+type Source struct {
+	Name        string
+	Body        []byte
+	StaticBytes int
+	Entry       *Entry
+}
+
+// Sources renders every entry at a moment as a request body, for the registration of
+// named prefixes. The bodies hold prompt text: keep them out of logs and stores.
+func (m *Manifest) Sources(at time.Time) ([]Source, error) {
+	var out []Source
+	for _, e := range m.Prefixes {
+		h, err := e.head(at)
+		if err != nil {
+			return nil, fmt.Errorf("cannot render prefix %s: %w", e.Name, err)
+		}
+		body := h.request(wire{model: h.model, salt: h.salt, turn: "a1"})
+		out = append(out, Source{Name: e.Name, Body: body, StaticBytes: e.StaticBytes, Entry: e})
+	}
+	return out, nil
+}
+
+// render makes the entry's prefixes at a moment, one for each salt.
+func (e *Entry) render(at time.Time, f *Fleet, target Target) ([]*Prefix, error) {
+	h, err := e.head(at)
+	if err != nil {
+		return nil, fmt.Errorf("cannot render: %w", err)
+	}
+	salts := append([]string(nil), e.salts...)
+	for _, tenant := range e.Tenants {
+		if f.TenantSalt == nil {
+			return nil, withRemedy("tenants have no salts here", "give salts, or run with the router's configuration")
+		}
+		salt, ok := f.TenantSalt(tenant)
+		if !ok {
+			return nil, withRemedy(fmt.Sprintf("tenant %q is unknown", tenant), "check the router's tenants")
+		}
+		salts = append(salts, salt)
+	}
+	if len(salts) == 0 {
+		salts = []string{h.salt}
+	}
+	var changes *time.Time
+	if c, ok := e.nextChange(at); ok {
+		changes = &c
+	}
+	out := make([]*Prefix, len(salts))
+	for i, salt := range salts {
+		p := &Prefix{Name: e.Name, Entry: e, Model: h.model, Changes: changes, head: h, salt: salt, target: target}
+		if i > 0 {
+			p.Name = fmt.Sprintf("%s#%d", e.Name, i+1)
+		}
+		if e.engineTZ != nil {
+			p.date = at.In(e.engineTZ).Format(time.DateOnly)
+		}
+		if err := p.identify(f); err != nil {
+			return nil, err
+		}
+		out[i] = p
+	}
+	return out, nil
+}
+
+// identify fills key and digest, and checks that the warm request has the key of the
+// recorded one: if not, it would fill a cache entry that nobody reads (field case B58).
+func (p *Prefix) identify(f *Fleet) error {
+	h := *p.head
+	h.salt = p.salt
+	key, err := f.keyOf(h.protocol, p.sample("a1"), &h, p.target)
+	if err != nil {
+		return fmt.Errorf("cannot read the warm request: %w", err)
+	}
+	if key.StaticBytes == 0 {
+		return withRemedy("the router finds no static prefix in it", "give it a system text, tools, or static_bytes")
+	}
+	if f.Key != nil && h.record != nil && p.salt == p.head.salt && p.Entry.Model == "" {
+		real, err := f.Key(h.protocol, h.record, p.target)
+		if err != nil {
+			return fmt.Errorf("cannot read the recorded request: %w", err)
+		}
+		if real.Fingerprint != key.Fingerprint {
+			return withRemedy("the warm request would fill another cache entry than the recorded one reads",
+				"give static_bytes if the end of its system text changes with each request")
+		}
+	}
+	p.Key, p.StaticBytes = key.Fingerprint, key.StaticBytes
+	p.Digest = sum([]byte(p.head.digest() + "\x00" + p.target.Model + "\x00" + p.target.Adapter + "\x00" + p.salt + "\x00" + p.date))[:32]
+	p.Fingerprint = digestKey(p.Key)
+	p.Tokens, p.TokensFrom = p.Entry.Tokens, TokensGiven
+	if p.Tokens == 0 {
+		p.Tokens, p.TokensFrom = int64(float64(p.StaticBytes)/f.bytesPerToken()), TokensEstimated
+	}
+	return nil
+}
+
+// digestKey shows a ring key without showing the key itself.
+func digestKey(key uint64) string {
+	return sum(fmt.Appendf(nil, "prefixring key %016x", key))[:16]
+}
