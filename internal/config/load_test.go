@@ -1,0 +1,98 @@
+package config
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// minimal is the shortest file that is right.
+const minimal = "pools:\n  - engines:\n      - url: http://10.0.0.7:8000\n"
+
+func TestDefaultsAreFilled(t *testing.T) {
+	c, err := Parse("router.yaml", []byte(minimal))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Listen != DefaultListen || c.Admin != DefaultAdmin {
+		t.Errorf("listen %q, admin %q", c.Listen, c.Admin)
+	}
+	if p := c.Pools[0]; p.Name != "default" || p.Engines[0].Name != "10.0.0.7:8000" || p.Engines[0].Weight != 1 {
+		t.Errorf("pool %+v", p)
+	}
+}
+
+func TestValuesCarryUnits(t *testing.T) {
+	c, err := Parse("router.yaml", []byte(minimal+"limits:\n  max_body: 16MiB\n  queue_wait: 250ms\n  total: \"2m\"\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Limits.MaxBody != 16<<20 || c.Limits.QueueWait.D() != 250*time.Millisecond || c.Limits.Total.D() != 2*time.Minute {
+		t.Errorf("limits %+v", c.Limits)
+	}
+}
+
+// Every refusal names file and line, the field or key, and what to do about it.
+func TestBadFilesAreRefused(t *testing.T) {
+	for name, tc := range map[string]struct{ file, line, field, remedy string }{
+		"empty":             {"", "", "pools", "name at least one"},
+		"unknown key":       {minimal + "lisn: x\n", ":4", `"lisn"`, "docs/configuration.md"},
+		"unknown inner key": {minimal + "limits:\n  max_bdy: 1\n", ":5", `"max_bdy"`, "remove it"},
+		"not YAML":          {"pools: [\n", ":1", "", ""},
+		"no unit":           {minimal + "limits:\n  queue_wait: 5\n", ":5", `"5"`, "250ms"},
+		"bad size":          {minimal + "limits:\n  max_body: 5 apples\n", ":5", "apples", "MiB"},
+		"size out of range": {minimal + "limits:\n  max_body: 2\n", ":5", "limits.max_body", "within"},
+		"bad address":       {minimal + "listen: here\n", ":4", "listen", "host:port"},
+		"bad url":           {"pools:\n  - engines:\n      - url: ftp://x\n", ":3", "pools[0].engines[0].url", "http"},
+		"no engines":        {"pools:\n  - name: a\n", ":2", "pools[0].engines", "url"},
+		"twin engines": {
+			minimal + "      - url: http://10.0.0.7:8000\n", ":4", "pools[0].engines[1]", "unique",
+		},
+		"bad dialect": {"pools:\n  - dialect: tgi\n    engines:\n      - url: http://a:1\n", ":2", "pools[0].dialect", "sglang"},
+		"twin models": {
+			"pools:\n  - {name: a, models: [m], engines: [{url: 'http://a:1'}]}\n  - {name: b, models: [m], engines: [{url: 'http://b:1'}]}\n",
+			":3", "pools[1].models", "one pool",
+		},
+		"half a TLS pair": {minimal + "tls:\n  cert_file: a.pem\n", ":5", "tls", "go together"},
+		"bad log level":   {minimal + "telemetry:\n  log_level: loud\n", ":5", "telemetry.log_level", "debug"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Parse("router.yaml", []byte(tc.file))
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			for _, want := range []string{"router.yaml" + tc.line, tc.field, tc.remedy} {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%q does not contain %q", err, want)
+				}
+			}
+		})
+	}
+}
+
+// All faults come at once: an operator should not have to find them one by one.
+func TestAllFaultsAreNamed(t *testing.T) {
+	_, err := Parse("r.yaml", []byte("listen: x\nadmin: y\npools:\n  - engines: [{url: z}]\n"))
+	if err == nil || strings.Count(err.Error(), "\n") != 2 {
+		t.Errorf("want three lines, got %q", err)
+	}
+}
+
+func TestFlags(t *testing.T) {
+	c, err := FromFlags([]string{"http://a:1,name=one", "http://b:2,dialect=sglang,model=m", "http://c:3"}, "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Pools) != 2 || len(c.Pools[0].Engines) != 2 || c.Pools[0].Engines[0].Name != "one" || c.Pools[1].Name != "m" {
+		t.Errorf("pools %+v", c.Pools)
+	}
+	for spec, want := range map[string]string{
+		"http://a:1,nam=x": "unknown key",
+		"http://a:1,name":  "not key=value",
+		"a:1":              "URL",
+	} {
+		if _, err := FromFlags([]string{spec}, "", ""); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", spec, err, want)
+		}
+	}
+}
