@@ -12,7 +12,7 @@ func (t *Tap) take() {
 	if e.err || e.flat || k == kindError || t.named == kindError {
 		t.failed = true
 		if t.errCode == 0 {
-			t.errCode = e.code
+			t.errCode = e.errorStatus()
 		}
 	}
 	if e.usage {

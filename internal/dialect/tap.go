@@ -291,6 +291,8 @@ func (t *Tap) dispatch() {
 			t.events++
 			if t.w.whole() {
 				t.take()
+			} else if t.named == kindError {
+				t.failed = true // plain text under "event: error"
 			}
 		}
 		t.w.reset(t.w.root)
@@ -321,6 +323,9 @@ func (t *Tap) End(eof bool) Outcome {
 		// A last event without its empty line is whole if its JSON is: the client
 		// has all bytes of it.
 		t.endLine()
+		if t.pending {
+			t.w.feed(lineBreak)
+		}
 		if t.w.whole() {
 			t.dispatch()
 		}

@@ -1,7 +1,5 @@
 package dialect
 
-import "bytes"
-
 // walker reads one JSON value as its bytes arrive, in any split, and notes the
 // few facts listed in shape.go. Its memory is fixed: it buffers at most one short
 // key or word, whatever the size of the value, so a 240 KB line that repeats the
@@ -68,7 +66,9 @@ type event struct {
 	ext     bool
 	many    bool // a choice index beyond the bit sets
 	done    bool // the value is the word [DONE]
-	code    int  // HTTP status in the error
+	code    int  // HTTP status that the error's code says
+	byType  int  // that the error's type says
+	flatly  int  // that a code beside the error says
 	index   int64
 	seen    choiceSet
 	ended   choiceSet
@@ -101,7 +101,7 @@ func (w *walker) reset(root node) {
 	e := &w.ev
 	e.kind, e.status, e.finish, e.worst, e.choices = 0, 0, 0, 0, 0
 	e.err, e.flat, e.delta, e.token, e.usage, e.ext, e.many, e.done = false, false, false, false, false, false, false, false
-	e.code, e.index = 0, 0
+	e.code, e.byType, e.flatly, e.index = 0, 0, 0, 0
 }
 
 // whole reports whether one complete value was read and nothing but white space
@@ -189,7 +189,9 @@ func (w *walker) open() {
 		w.st, w.nest, w.watch = stSkip, 1, false
 		return
 	case w.val == nUsage:
-		w.ev.usage, w.ev.counts = true, noCounts
+		if !w.ev.usage {
+			w.ev.usage, w.ev.counts = true, noCounts
+		}
 	case w.val == nChoice:
 		w.ev.index, w.ev.finish = 0, reasonNone
 	}
@@ -313,7 +315,10 @@ func (w *walker) inKey(b []byte, i int) int {
 	j++
 	if j < len(b) && b[j] == ':' {
 		w.st = stValue
-		return j + 1
+		if j++; j < len(b) {
+			return w.value(b, j) // spares a turn of the loop in feed
+		}
+		return j
 	}
 	w.st = stColon
 	return j
@@ -326,115 +331,6 @@ func (w *walker) colon(b []byte, i int) int {
 		w.st = stBad
 	}
 	return i + 1
-}
-
-func (w *walker) inString(b []byte, i int) int {
-	j, esc := closing(b, i, w.esc)
-	if j < 0 {
-		w.some = w.some || len(b) > i
-		if w.val >= lType && w.val <= lBlockType {
-			w.keep(b[i:])
-		}
-		w.esc = esc
-		return len(b)
-	}
-	if w.val != nSkip {
-		w.string(b[i:j])
-	}
-	w.closed()
-	return j + 1
-}
-
-// string handles the last slice of a string value of interest.
-func (w *walker) string(last []byte) {
-	switch {
-	case w.val < lType || w.val > lBlockType:
-		if w.some || len(last) > 0 {
-			w.present()
-		}
-		return
-	case w.n > 0 || w.over:
-		last = w.joined(last)
-	case len(last) > maxWord:
-		last = tooLong
-	}
-	w.words(last)
-}
-
-// tooLong stands for a word that is longer than every word of interest.
-var tooLong = []byte("\x00")
-
-func (w *walker) words(s []byte) {
-	e := &w.ev
-	switch w.val {
-	case lType:
-		e.kind = kindOf(s)
-	case lStatus:
-		e.status = statusOf(s)
-	case lFinish:
-		e.finish = reasonOf(s)
-	case lObject:
-		e.flat = string(s) == "error"
-	case lErrType:
-		if e.code == 0 {
-			e.code = errorStatus(s)
-		}
-	case lCode:
-		if n := errorStatus(s); n != 0 {
-			e.code = n
-		}
-	case lBlockType:
-		// The name of a tool is generated text (field case B68).
-		if string(s) == "tool_use" {
-			e.token = true
-		}
-	}
-}
-
-// keep appends a slice of a split word to buf.
-func (w *walker) keep(b []byte) {
-	if len(b) > maxWord-int(w.n) {
-		w.over = true
-		return
-	}
-	w.n += uint8(copy(w.buf[w.n:], b))
-}
-
-func (w *walker) joined(last []byte) []byte {
-	w.keep(last)
-	if w.over {
-		return tooLong
-	}
-	return w.buf[:w.n]
-}
-
-// closing returns the index of the quote that ends the string whose next byte is
-// b[i], or -1 and whether the slice ends in an odd run of backslashes. esc is
-// that answer for the slice before. Only quotes stop the search, so long texts
-// pass at the speed of bytes.IndexByte.
-func closing(b []byte, i int, esc bool) (int, bool) {
-	for from := i; ; {
-		k := bytes.IndexByte(b[from:], '"')
-		end := len(b)
-		if k >= 0 {
-			end = from + k
-		}
-		run := end
-		for run > i && b[run-1] == '\\' {
-			run--
-		}
-		odd := (end-run)&1 == 1
-		if run == i && esc {
-			odd = !odd
-		}
-		if k < 0 {
-			return -1, odd
-		}
-		if !odd {
-			return end, false
-		}
-		from = end + 1
-	}
 }
 
 func (w *walker) number(b []byte, i int) int {
@@ -462,9 +358,7 @@ func (w *walker) number(b []byte, i int) int {
 func (w *walker) count() {
 	if w.val < lIndex {
 		if w.val == lCode && !w.bad {
-			if n := statusRange(w.num); n != 0 {
-				w.ev.code = n
-			}
+			w.status(statusRange(w.num))
 		} else {
 			w.scalar()
 		}
@@ -511,8 +405,11 @@ func (w *walker) after(b []byte, i int) int {
 	case c == ',':
 		if w.cur == nChoices {
 			w.st, w.val = stValue, nChoice
-		} else {
-			w.st = stKey
+			break
+		}
+		w.st = stKey
+		if i+1 < len(b) {
+			return w.key(b, i+1)
 		}
 	case c == '}' && w.cur != nChoices, c == ']' && w.cur == nChoices:
 		w.pop()
