@@ -1,11 +1,9 @@
 package ring
 
 import (
-	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
-	"slices"
 	"sort"
 	"strconv"
 
@@ -112,12 +110,32 @@ func newCircle(shares []share, replicas int) circle {
 			c = append(c, point{hasher{}.Sum64(buf), uint32(i)})
 		}
 	}
-	// The library lets the last of two equal hashes win; with 64 bits and at most a
-	// million points that has a chance of 1e-8 and the order here only has to be fixed.
-	slices.SortFunc(c, func(a, b point) int {
-		return cmp.Or(cmp.Compare(a.hash, b.hash), cmp.Compare(a.share, b.share))
-	})
-	return c
+	return c.sorted()
+}
+
+// sorted orders the points by hash, in time linear in their number: the hashes are
+// uniform, so a counting sort by their first 16 bits leaves next to nothing for the
+// insertion sort. The library lets the last of two equal hashes win; with 64 bits and at
+// most a million points that has a chance of 1e-8 and the order here only has to be fixed.
+func (c circle) sorted() circle {
+	var start [1<<16 + 1]uint32
+	for _, p := range c {
+		start[p.hash>>48+1]++
+	}
+	for i := 1; i < len(start); i++ {
+		start[i] += start[i-1]
+	}
+	out := make(circle, len(c))
+	for _, p := range c {
+		out[start[p.hash>>48]] = p
+		start[p.hash>>48]++
+	}
+	for i := 1; i < len(out); i++ {
+		for j := i; j > 0 && out[j].hash < out[j-1].hash; j-- {
+			out[j], out[j-1] = out[j-1], out[j]
+		}
+	}
+	return out
 }
 
 // find returns the first point at or after the partition's own point.

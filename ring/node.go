@@ -4,22 +4,28 @@ import "sync/atomic"
 
 // Node is a ring member. Its counters survive rebuilds as long as its name stays.
 type Node struct {
-	ring  *Ring
 	id    uint32
 	name  string
-	hash  uint64
 	value atomic.Pointer[any]
+	gone  atomic.Bool // not in the current snapshot; written under ring.mu
+	_     [64]byte
 
-	weight atomic.Uint64 // math.Float64bits; written under ring.mu
-	level  atomic.Uint32 // written under ring.mu
-	gone   atomic.Bool   // not in the current snapshot; written under ring.mu
-
-	_        [64]byte // load is written by every pick: keep it off the line of the fields above
-	load     atomic.Int64
-	inflight atomic.Int64
+	// All that a pick touches, on one cache line: a pick writes account anyway, so that
+	// the fields beside it cost nothing more.
+	ring     *Ring
+	hash     uint64
+	weight   atomic.Uint64 // math.Float64bits; written under ring.mu
+	account  atomic.Int64  // slots << 44 | work units: one word, so that a pick writes it once
 	external atomic.Int64
-	_        [40]byte
+	level    atomic.Uint32 // written under ring.mu
+	_        [84]byte
 }
+
+// One slot in Node.account. Work takes the low 44 bits: 17 billion requests' worth.
+const (
+	oneSlot  = 1 << 44
+	workMask = oneSlot - 1
+)
 
 // Name is the stable configured name.
 func (n *Node) Name() string { return n.name }
@@ -42,10 +48,10 @@ func (n *Node) SetLevel(l Level) {
 }
 
 // Load is the work this process has in flight on the node, in work units.
-func (n *Node) Load() int64 { return n.load.Load() }
+func (n *Node) Load() int64 { return n.account.Load() & workMask }
 
 // InFlight is the number of slots out on the node.
-func (n *Node) InFlight() int64 { return n.inflight.Load() }
+func (n *Node) InFlight() int64 { return n.account.Load() >> 44 }
 
 // External is what SetExternal said last.
 func (n *Node) External() int64 { return n.external.Load() }
@@ -84,36 +90,35 @@ func (n *Node) SetValue(v any) { n.value.Store(&v) }
 func (n *Node) Gone() bool { return n.gone.Load() }
 
 // full is the node's load as the bound sees it.
-func (n *Node) full() int64 { return n.load.Load() + n.external.Load() }
+func (n *Node) full() int64 { return n.Load() + n.external.Load() }
 
 // reserve adds work if the node's load plus need stays within bound. It is a
 // compare-and-swap and not add-check-undo, so that the load that others read never
 // contains a reservation that will be undone.
 func (n *Node) reserve(need, work, bound int64) bool {
+	bound -= n.external.Load() + need
 	for {
-		cur := n.load.Load()
-		if cur+n.external.Load()+need > bound {
+		cur := n.account.Load()
+		if cur&workMask > bound {
 			return false
 		}
-		if n.load.CompareAndSwap(cur, cur+work) {
-			n.inflight.Add(1)
+		if n.account.CompareAndSwap(cur, cur+oneSlot+work) {
 			n.ring.total.Add(work)
 			return true
 		}
 	}
 }
 
-// undo gives back a reservation that never became a slot.
+// undo gives back a reservation.
 func (n *Node) undo(work int64) {
 	n.ring.total.Add(-work)
-	n.inflight.Add(-1)
-	n.load.Add(-work)
+	n.account.Add(-oneSlot - work)
 }
 
 // charge changes the work of a reservation that stands.
 func (n *Node) charge(delta int64) {
 	if delta != 0 {
-		n.load.Add(delta)
+		n.account.Add(delta)
 		n.ring.total.Add(delta)
 	}
 }

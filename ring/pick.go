@@ -88,7 +88,14 @@ func (r *Ring) Pick(q *Query) (Slot, Reason, Refusal) {
 			return slot, p.reason(Binding), NotRefused
 		}
 	}
-	return p.walk()
+	if q.K <= 1 {
+		// Most picks end here, without a look at the order table.
+		if slot, ok := p.try(s.nodes[s.table.first[s.table.partition(q.Key)]], NoOverflow, 0); ok {
+			return slot, p.reason(Owner), NotRefused
+		}
+		return p.walk(1)
+	}
+	return p.walk(0)
 }
 
 func (p *picker) reason(r Reason) Reason {
@@ -98,32 +105,31 @@ func (p *picker) reason(r Reason) Reason {
 	return r
 }
 
-// walk asks owners, then overflow.
-func (p *picker) walk() (Slot, Reason, Refusal) {
+// walk asks owners, then overflow. The first nodes of the order, asked in number, have
+// refused already.
+func (p *picker) walk(asked int) (Slot, Reason, Refusal) {
 	k := max(p.q.K, 1)
-	first, end := -1, 0 // the chosen owner's place; the place after the last owner
-	if k > 1 {
-		first, end = p.chooseOwner(k)
-	}
-	if first >= 0 {
-		w := p.s.walk(p.q.Key)
-		if slot, ok := p.try(w.at(first), NoOverflow, first); ok {
-			return slot, p.reason(Owner), NotRefused
-		}
-		if slot, ok := p.otherOwners(first, end); ok {
-			return slot, p.reason(Owner), NotRefused
-		}
-	}
+	owners, end := 0, asked // owners met, and the place after them
 	w := p.s.walk(p.q.Key)
-	w.seek(end)
-	owners := 0
-	if first >= 0 {
-		owners = k
+	if k > 1 {
+		var first int
+		if first, end = p.chooseOwner(k); first >= 0 {
+			if slot, ok := p.try(w.at(first), NoOverflow, first); ok {
+				return slot, p.reason(Owner), NotRefused
+			}
+			if slot, ok := p.otherOwners(first, end); ok {
+				return slot, p.reason(Owner), NotRefused
+			}
+			owners = k
+		}
+	} else if asked > 0 && p.stands(w.at(0)) {
+		owners = 1
 	}
+	w.seek(end)
 	for rank := end; ; rank++ {
 		n := w.next()
 		if n == nil {
-			break
+			return Slot{}, None, p.refusal
 		}
 		limit, reason := Open, Overflow
 		if owners < k {
@@ -136,7 +142,6 @@ func (p *picker) walk() (Slot, Reason, Refusal) {
 			return slot, p.reason(reason), NotRefused
 		}
 	}
-	return Slot{}, None, p.refusal
 }
 
 // stands says whether n counts as an owner: a node that can't take general work has

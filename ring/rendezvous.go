@@ -1,26 +1,24 @@
 package ring
 
 import (
-	"cmp"
 	"math"
 	"slices"
 )
 
 // rendezvous orders the nodes of a partition by weighted rendezvous hashing: node i
-// scores -w_i / ln(u_i), u_i being a hash of (partition, node) in (0, 1).
+// scores -w_i / ln(u_i), u_i being a hash of (partition, node) in (0, 1). That rises with
+// the hash, so where all weights are 1 the hash itself is the score.
 type rendezvous struct {
 	weights []float64 // nil when all are 1
 	hashes  []uint64
 	depth   int
 	cut     []uint64 // a node passes when its hash is at least its cut
-	cand    []scored
+	cand    []uint64 // score in the high 48 bits, node index in the low 16
 }
 
-type scored struct {
-	score float64
-	hash  uint64
-	node  uint16
-}
+const nodeBits = 16
+
+func nodeOf(c uint64) uint16 { return uint16(c) }
 
 func newRendezvous(members []Member, hashes []uint64, depth int) *rendezvous {
 	rv := &rendezvous{hashes: hashes, depth: depth, cut: make([]uint64, len(members))}
@@ -37,10 +35,10 @@ func newRendezvous(members []Member, hashes []uint64, depth int) *rendezvous {
 	return rv
 }
 
-// setCuts finds the score above which about 1.5 x depth nodes are expected, so that
-// fill sorts some 100 candidates and not 1,000 nodes.
+// setCuts finds the score above which somewhat more than depth nodes are expected, so
+// that fill sorts some 100 candidates and not 1,000 nodes.
 func (rv *rendezvous) setCuts(n int) {
-	want := float64(rv.depth)*1.5 + 16
+	want := float64(rv.depth) + 4*math.Sqrt(float64(rv.depth)) + 2
 	if want >= float64(n) {
 		return
 	}
@@ -103,36 +101,36 @@ func (rv *rendezvous) fill(p int, owner, heir uint16, row []uint16) {
 	if rv.accepts(ph, heir) {
 		put(heir)
 	}
-	for i := 0; i < len(cand) && used < min(2, len(row)); i++ {
-		if rv.accepts(ph, cand[i].node) {
-			put(cand[i].node)
+	for i := len(cand) - 1; i >= 0 && used < min(2, len(row)); i-- {
+		if n := nodeOf(cand[i]); rv.accepts(ph, n) {
+			put(n)
 		}
 	}
 	first := used
-	for i := 0; i < len(cand) && used < len(row); i++ {
-		if !slices.Contains(row[:first], cand[i].node) {
-			row[used] = cand[i].node
+	for i := len(cand) - 1; i >= 0 && used < len(row); i-- {
+		if n := nodeOf(cand[i]); !slices.Contains(row[:first], n) {
+			row[used] = n
 			used++
 		}
 	}
 }
 
-func (rv *rendezvous) candidates(ph uint64, cut bool) []scored {
+// candidates returns the nodes of a partition by rising score: all of them, or those
+// above the cut. Scores that agree in 48 bits are ordered by name.
+func (rv *rendezvous) candidates(ph uint64, cut bool) []uint64 {
 	cand := rv.cand[:0]
 	for i, nh := range rv.hashes {
 		h := mix(ph ^ nh)
 		if cut && h < rv.cut[i] {
 			continue
 		}
-		c := scored{hash: h, node: uint16(i)}
 		if rv.weights != nil {
-			c.score = -rv.weights[i] / math.Log(unit(h))
+			// The bits of positive floats order as the floats do.
+			h = math.Float64bits(-rv.weights[i]/math.Log(unit(h))) << 1
 		}
-		cand = append(cand, c)
+		cand = append(cand, h>>nodeBits<<nodeBits|uint64(i))
 	}
 	rv.cand = cand
-	slices.SortFunc(cand, func(a, b scored) int {
-		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(b.hash, a.hash), cmp.Compare(a.node, b.node))
-	})
+	slices.Sort(cand)
 	return cand
 }

@@ -102,7 +102,7 @@ func (r *Ring) recountInto(s *snapshot) {
 		}
 	}
 	for name, n := range r.retired {
-		if n.inflight.Load() == 0 && n.load.Load() == 0 {
+		if n.account.Load() == 0 {
 			delete(r.retired, name)
 			continue
 		}
