@@ -56,12 +56,19 @@ type Result struct {
 	OwnCPU      float64           `json:"own_cpu_cores"` // mean cores this process used
 	Settings    Settings          `json:"settings"`
 	Definitions map[string]string `json:"definitions"`
+	Curves      map[string]Curve  `json:"curves,omitempty"` // ttft_ms, e2e_ms, tpot_ms
 	Prefixes    []Group           `json:"prefixes,omitempty"`
 	Nodes       []Group           `json:"nodes,omitempty"`
 	Heat        []Cell            `json:"heat,omitempty"`
 	Series      []Bucket          `json:"series,omitempty"`
 	Engines     []EngineCounters  `json:"engines,omitempty"` // what they counted during the run
 }
+
+// Curve is a distribution: values in milliseconds at CurvePercentiles.
+type Curve []float64
+
+// CurvePercentiles are the places at which a Curve is read.
+var CurvePercentiles = []float64{0, 1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99, 99.9, 100}
 
 // Goodput counts the successes that met every limit of the SLO.
 type Goodput struct {

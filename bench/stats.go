@@ -45,6 +45,17 @@ func (h *hist) quantiles() *Quantiles {
 	return &Quantiles{P50: q(50), P90: q(90), P99: q(99), Max: ms(float64(h.max)), Mean: ms(h.sum / float64(h.n)), Count: h.n}
 }
 
+func (h *hist) curve() Curve {
+	if h.n == 0 {
+		return nil
+	}
+	c := make(Curve, len(CurvePercentiles))
+	for i, p := range CurvePercentiles {
+		c[i] = float64(h.h.ValueAtQuantile(p)) / 1000
+	}
+	return c
+}
+
 // collector gathers settled requests. One lock is enough: a record costs about a
 // microsecond and 10,000 of them a second are 1 % of one core.
 type collector struct {
@@ -297,6 +308,7 @@ func (c *collector) fill(res *Result) {
 	res.FirstByte, res.TPOT, res.ITL = c.firstByte.quantiles(), c.tpot.quantiles(), c.itl.quantiles()
 	res.E2E, res.E2ESent, res.MeanToken = c.e2e.quantiles(), c.e2eSent.quantiles(), c.mean.quantiles()
 	res.OutputTokens, res.PromptTokens, res.UnknownCache = c.output, c.prompt, c.unknown
+	res.Curves = map[string]Curve{"ttft_ms": c.ttft.curve(), "e2e_ms": c.e2e.curve(), "tpot_ms": c.tpot.curve()}
 	res.OutputBasis = "usage"
 	if c.chunksOnly > 0 {
 		res.OutputBasis = "chunks, not tokens"
