@@ -95,7 +95,7 @@ func TestAccessLineSaysWhatIsKnown(t *testing.T) {
 	if strings.Count(line, "\n") != 1 || !strings.Contains(line, `"prompt_tokens":100`) {
 		t.Errorf("line %q", line)
 	}
-	for _, absent := range []string{"cached_tokens", "first_token_ms", "-1"} {
+	for _, absent := range []string{"cached_tokens", "first_token_ms", ":-1"} {
 		if strings.Contains(line, absent) {
 			t.Errorf("line tells %s: %s", absent, line)
 		}
