@@ -174,7 +174,7 @@ func TestB40SlowHealthUnderLoadIsSuspicion(t *testing.T) {
 func TestB40TrafficThatSucceedsIsProgress(t *testing.T) {
 	s := ready(t, nil)
 	for range 5 {
-		s.after(5 * time.Second).report(Success).health(silent).is(Ready, ring.Open)
+		s.after(5*time.Second).report(Success).health(silent).is(Ready, ring.Open)
 	}
 }
 

@@ -140,8 +140,8 @@ func TestBusyAnswerClosesAtOnceAndOnlyAsLongAsItSays(t *testing.T) {
 	s := ready(t, nil)
 	s.step(observation{kind: obsPassive, outcome: PassiveOutcome{Kind: Busy, RetryAfter: 2 * time.Second}})
 	s.is(Saturated, ring.Closed).because("engine refuses work as busy")
-	s.after(1900 * time.Millisecond).tick().is(Saturated, ring.Closed)
-	s.after(200 * time.Millisecond).tick().is(Ready, ring.Open)
+	s.after(1900*time.Millisecond).tick().is(Saturated, ring.Closed)
+	s.after(200*time.Millisecond).tick().is(Ready, ring.Open)
 	if s.c.wantEject != "" {
 		t.Error("a busy engine is up for ejection")
 	}
