@@ -11,7 +11,7 @@ import (
 // Arrivals is a point process: a random or regular sequence of gaps (Process) laid
 // over a rate that may change with time (Profile).
 type Arrivals struct {
-	Kind     string        // constant, poisson, gamma, weibull, ramp, step, sale; empty means poisson
+	Kind     string        // constant, poisson, gamma, weibull, ramp, step, sale, day; empty means poisson
 	Rate     float64       // requests per second; for ramp and step the last rate, for sale the peak
 	Duration time.Duration // length of the schedule
 	From     float64       // ramp and step: first rate; sale: quiet rate. 0 means Rate/10
@@ -25,7 +25,7 @@ type Arrivals struct {
 
 // Kinds lists the arrival kinds by name.
 func Kinds() []string {
-	return []string{"constant", "poisson", "gamma", "weibull", "ramp", "step", "sale"}
+	return []string{"constant", "poisson", "gamma", "weibull", "ramp", "step", "sale", "day"}
 }
 
 func (a Arrivals) kind() string {
@@ -89,37 +89,66 @@ func (a Arrivals) profile() []point {
 			{0, low}, {0.20 * d, low}, {0.35 * d, low + (high-low)*0.3},
 			{0.36 * d, high}, {0.65 * d, high}, {0.80 * d, high / 2}, {d, high / 4},
 		}
+	case "day":
+		// One day however long it lasts here: least at four in the morning, most at eight
+		// in the evening, as shops see it.
+		var p []point
+		for i, share := range dayShape {
+			p = append(p, point{d * float64(i) / float64(len(dayShape)-1), low + (high-low)*share})
+		}
+		return p
 	default:
 		return []point{{0, high}, {d, high}}
 	}
 }
 
+// dayShape is the share of the way from the quiet rate to the peak, hour by hour.
+var dayShape = [25]float64{0.45, 0.25, 0.12, 0.04, 0, 0.02, 0.06, 0.15, 0.28, 0.4, 0.5, 0.55, 0.6, 0.58, 0.55, 0.55, 0.58, 0.65, 0.78, 0.92, 1, 0.95, 0.8, 0.62, 0.45}
+
 // Schedule returns the planned send times, ascending. The same seed gives the same
 // times on every machine.
 func (a Arrivals) Schedule(seed uint64) []time.Duration {
-	r := rand.New(rand.NewPCG(seed, 0x61727269)) // "arri": keeps this stream apart from the workload's
-	gap := a.gaps(r)
-	prof := a.profile()
 	out := make([]time.Duration, 0, int(a.Rate*a.Duration.Seconds())+16)
-	// Time rescaling: unit-mean gaps are laid along the cumulated rate, so any process
-	// works over any profile, and the count depends on the area only.
-	area, seg := 0.0, 0 // area before segment seg
-	x := 0.0
+	g := a.Times(seed)
+	for t, ok := g.Next(); ok; t, ok = g.Next() {
+		out = append(out, t)
+	}
+	return out
+}
+
+// Times draws the schedule one by one, in constant memory.
+type Times struct {
+	gap  func() float64
+	prof []point
+	seg  int
+	area float64 // under the rate, before segment seg
+	x    float64 // the next request's place in that area
+}
+
+// Times begins the schedule of a seed.
+func (a Arrivals) Times(seed uint64) *Times {
+	r := rand.New(rand.NewPCG(seed, 0x61727269)) // "arri": keeps this stream apart from the workload's
+	t := &Times{gap: a.gaps(r), prof: a.profile()}
 	if a.regular() {
-		x = -0.5 // the first of n regular requests sits half a gap in, so n = rate x duration exactly
+		t.x = -0.5 // the first of n regular requests sits half a gap in, so n = rate x duration exactly
 	}
-	for {
-		x += gap()
-		for seg < len(prof)-1 && area+segArea(prof[seg], prof[seg+1]) <= x {
-			area += segArea(prof[seg], prof[seg+1])
-			seg++
+	return t
+}
+
+// Next returns the next time, or false at the end. Time rescaling: gaps of mean one are
+// laid along the cumulated rate, so any process works over any profile.
+func (t *Times) Next() (time.Duration, bool) {
+	t.x += t.gap()
+	for t.seg < len(t.prof)-1 {
+		a := segArea(t.prof[t.seg], t.prof[t.seg+1])
+		if t.area+a > t.x {
+			at := invert(t.prof[t.seg], t.prof[t.seg+1], t.x-t.area)
+			return time.Duration(at * float64(time.Second)), true
 		}
-		if seg >= len(prof)-1 {
-			return out
-		}
-		t := invert(prof[seg], prof[seg+1], x-area)
-		out = append(out, time.Duration(t*float64(time.Second)))
+		t.area += a
+		t.seg++
 	}
+	return 0, false
 }
 
 func (a Arrivals) regular() bool { return a.kind() == "constant" || a.Regular }

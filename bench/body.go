@@ -59,7 +59,7 @@ func newComposer(o *Options) *composer {
 // head is the shared beginning of all bodies with one prefix. Each prefix has its own
 // length, drawn from its own stream, so that it is the same in every run of a seed.
 func (c *composer) head(prefix uint64) []byte {
-	n := c.work.prefixTokens(c.seed, int(prefix))
+	n := c.work.PrefixTokens(c.seed, int(prefix))
 	b := make([]byte, 0, len(c.open)+(n+c.work.Shared)*BytesPerToken+64)
 	b = append(b, c.open...)
 	b = fmt.Appendf(b, "run %s ", c.named)
@@ -68,49 +68,49 @@ func (c *composer) head(prefix uint64) []byte {
 	return appendText(b, seedOf(c.nonce, c.seed, 2, prefix), n)
 }
 
-// prefixTokens is the length of one prefix.
-func (w *Workload) prefixTokens(seed uint64, prefix int) int {
+// PrefixTokens is the length of one prefix.
+func (w *Workload) PrefixTokens(seed uint64, prefix int) int {
 	return w.Prefix.draw(newRand(seedOf(seed, 3, uint64(prefix))))
 }
 
 // body puts one request together. n numbers the request (or conversation) in the run
 // and turn its turn; history holds the turns before.
-func (c *composer) body(s *shot, n, turn int, history []message, scratch []byte) parts {
+func (c *composer) body(s *Shot, n, turn int, history []message, scratch []byte) parts {
 	var p parts
 	b := scratch[:0]
 	unique := uint64(n)
-	if s.prefix >= 0 {
-		p.head = c.heads[s.prefix]
+	if s.Prefix >= 0 {
+		p.head = c.heads[s.Prefix]
 	} else {
 		b = append(b, c.open...)
 		b = fmt.Appendf(b, "run %s request %d ", c.named, n)
-		b = appendText(b, seedOf(c.nonce, c.seed, 4, unique), c.work.prefixTokens(c.seed, n))
+		b = appendText(b, seedOf(c.nonce, c.seed, 4, unique), c.work.PrefixTokens(c.seed, n))
 	}
-	if s.own > 0 {
+	if s.Own > 0 {
 		b = append(b, ' ')
-		b = appendText(b, seedOf(c.nonce, c.seed, 5, unique), int(s.own))
+		b = appendText(b, seedOf(c.nonce, c.seed, 5, unique), int(s.Own))
 	}
-	if s.tail > 0 {
+	if s.Tail > 0 {
 		b = fmt.Appendf(b, " now %d.%d ", n, turn)
-		b = appendText(b, seedOf(c.nonce, c.seed, 6, unique, uint64(turn)), int(s.tail))
+		b = appendText(b, seedOf(c.nonce, c.seed, 6, unique, uint64(turn)), int(s.Tail))
 	}
 	b = c.conversation(b, s, n, turn, history)
-	p.rest = c.settings(b, int(s.output))
+	p.rest = c.settings(b, int(s.Output))
 	return p
 }
 
 // user is the text of one user turn.
-func (c *composer) user(dst []byte, s *shot, n, turn int) []byte {
-	if s.prompt >= 0 {
-		dst = fmt.Appendf(dst, "question %d ", s.prompt)
-		return appendText(dst, seedOf(c.nonce, c.seed, 7, uint64(uint32(s.prefix)), uint64(s.prompt), uint64(turn)), int(s.user))
+func (c *composer) user(dst []byte, s *Shot, n, turn int) []byte {
+	if s.Prompt >= 0 {
+		dst = fmt.Appendf(dst, "question %d ", s.Prompt)
+		return appendText(dst, seedOf(c.nonce, c.seed, 7, uint64(uint32(s.Prefix)), uint64(s.Prompt), uint64(turn)), int(s.User))
 	}
 	dst = fmt.Appendf(dst, "question %d.%d ", n, turn)
-	return appendText(dst, seedOf(c.nonce, c.seed, 8, uint64(n), uint64(turn)), int(s.user))
+	return appendText(dst, seedOf(c.nonce, c.seed, 8, uint64(n), uint64(turn)), int(s.User))
 }
 
 // conversation closes the system text and adds history and the new user turn.
-func (c *composer) conversation(b []byte, s *shot, n, turn int, history []message) []byte {
+func (c *composer) conversation(b []byte, s *Shot, n, turn int, history []message) []byte {
 	switch c.proto {
 	case dialect.Completions:
 		for _, m := range history {

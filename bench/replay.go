@@ -75,7 +75,7 @@ func (r *runner) replaySession(g int) {
 	k := r.calls.Get().(*call)
 	defer r.calls.Put(k)
 	t := r.o.trace
-	due := r.shots[g].due
+	due := r.shots[g].Due
 	for turn, i := range r.groups[g] {
 		q := &t.Requests[i]
 		if turn > 0 {

@@ -59,7 +59,7 @@ type runner struct {
 	o       *Options
 	clients []*client
 	compose *composer
-	shots   []shot
+	shots   []Shot
 	groups  [][]int // replay: the requests of each session
 	stats   *collector
 	start   time.Time
@@ -221,7 +221,7 @@ func (r *runner) openLoop(ctx context.Context, wg *conc.WaitGroup) {
 	defer timer.Stop()
 	for i := range r.shots {
 		s := &r.shots[i]
-		if wait := s.due - time.Since(r.start); wait > 0 {
+		if wait := s.Due - time.Since(r.start); wait > 0 {
 			timer.Reset(wait)
 			select {
 			case <-timer.C:
@@ -239,7 +239,7 @@ func (r *runner) openLoop(ctx context.Context, wg *conc.WaitGroup) {
 			wg.Go(func() { r.replaySession(i) })
 			continue
 		}
-		wg.Go(func() { r.conversation(s, i, s.due) })
+		wg.Go(func() { r.conversation(s, i, s.Due) })
 	}
 }
 
@@ -264,14 +264,14 @@ func (r *runner) closedLoop(ctx context.Context, wg *conc.WaitGroup) {
 }
 
 // conversation sends one request, and its later turns if it has any.
-func (r *runner) conversation(s *shot, n int, due time.Duration) {
+func (r *runner) conversation(s *Shot, n int, due time.Duration) {
 	k := r.calls.Get().(*call)
 	defer r.calls.Put(k)
 	var history []message
-	for turn := range int(s.turns) {
-		rec := Record{Index: n, Session: n, Turn: turn, Prefix: int(s.prefix), Planned: due}
-		r.shoot(k, s, &rec, history, turn+1 < int(s.turns))
-		if rec.Error != "" || turn+1 >= int(s.turns) || r.soft.Load() {
+	for turn := range int(s.Turns) {
+		rec := Record{Index: n, Session: n, Turn: turn, Prefix: int(s.Prefix), Planned: due}
+		r.shoot(k, s, &rec, history, turn+1 < int(s.Turns))
+		if rec.Error != "" || turn+1 >= int(s.Turns) || r.soft.Load() {
 			return
 		}
 		history = append(history, message{
@@ -300,7 +300,7 @@ func (r *runner) pause(due time.Duration) bool {
 }
 
 // shoot sends one request and settles it.
-func (r *runner) shoot(k *call, s *shot, rec *Record, history []message, keep bool) {
+func (r *runner) shoot(k *call, s *Shot, rec *Record, history []message, keep bool) {
 	c := r.clients[rec.Index%len(r.clients)]
 	path, proto := pathOf(r.compose.proto), r.compose.proto
 	var p parts
@@ -391,7 +391,7 @@ func (r *runner) planned() int64 {
 	}
 	var n int64
 	for i := range r.shots {
-		n += int64(r.shots[i].turns)
+		n += int64(r.shots[i].Turns)
 	}
 	return n
 }

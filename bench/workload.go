@@ -91,43 +91,64 @@ func (w *Workload) validate() error {
 	return nil
 }
 
-// shot is one planned request (or one planned conversation).
-type shot struct {
-	due    time.Duration
-	prefix int32
-	prompt int32 // index of the repeated user text, -1 for a new one
-	tail   int32 // token counts
-	user   int32
-	output int32
-	turns  int32
-	own    int32 // tokens of the conversation's own context
+// Shot is one planned request, or one planned conversation. Counts are tokens.
+type Shot struct {
+	Due    time.Duration
+	Prefix int32 // -1: none shared
+	Prompt int32 // index of the repeated user text, -1 for a new one
+	Tail   int32
+	User   int32
+	Output int32
+	Turns  int32
+	Own    int32 // the conversation's own context
 }
 
-// plan lays the workload over the send times. Everything random in a run is decided
-// here, so two runs with one seed differ only in what the servers do.
-func (w *Workload) plan(times []time.Duration, seed uint64) []shot {
-	r := rand.New(rand.NewPCG(seed, 0x776f726b)) // "work"
-	pick := newZipf(w.Prefixes, w.Zipf)
-	cycle := make([]int32, max(w.Prefixes, 1))
-	shots := make([]shot, len(times))
+// Planner decides everything random about the requests, in their order. Two runs with
+// one seed differ only in what the servers do.
+type Planner struct {
+	w     *Workload
+	r     *rand.Rand
+	pick  zipf
+	cycle []int32
+}
+
+// Planner begins the plan of a seed.
+func (w *Workload) Planner(seed uint64) *Planner {
+	return &Planner{w: w, r: rand.New(rand.NewPCG(seed, 0x776f726b)), // "work"
+		pick: newZipf(w.Prefixes, w.Zipf), cycle: make([]int32, max(w.Prefixes, 1))}
+}
+
+// Next plans the request of the given time.
+func (p *Planner) Next(due time.Duration) Shot {
+	w, r := p.w, p.r
+	s := Shot{Due: due, Prefix: -1, Prompt: -1, Turns: 1}
+	if w.Prefixes > 0 {
+		s.Prefix = int32(p.pick.draw(r))
+	}
+	if w.Prompts > 0 {
+		c := &p.cycle[max(s.Prefix, 0)]
+		s.Prompt = *c % int32(w.Prompts)
+		*c++
+	}
+	s.Tail = int32(w.Tail.draw(r))
+	s.User = int32(max(1, w.User.draw(r)))
+	s.Output = int32(max(1, w.Output.draw(r)))
+	s.Own = int32(w.PerUser.draw(r))
+	if w.Turns.Mean > 1 {
+		s.Turns = int32(max(1, w.Turns.draw(r)))
+	}
+	return s
+}
+
+// Share is the expected share of a prefix among the requests.
+func (p *Planner) Share(prefix int) float64 { return p.pick.share(prefix) }
+
+// plan lays the workload over the send times.
+func (w *Workload) plan(times []time.Duration, seed uint64) []Shot {
+	p := w.Planner(seed)
+	shots := make([]Shot, len(times))
 	for i, t := range times {
-		s := shot{due: t, prefix: -1, prompt: -1, turns: 1}
-		if w.Prefixes > 0 {
-			s.prefix = int32(pick.draw(r))
-		}
-		if w.Prompts > 0 {
-			c := &cycle[max(s.prefix, 0)]
-			s.prompt = *c % int32(w.Prompts)
-			*c++
-		}
-		s.tail = int32(w.Tail.draw(r))
-		s.user = int32(max(1, w.User.draw(r)))
-		s.output = int32(max(1, w.Output.draw(r)))
-		s.own = int32(w.PerUser.draw(r))
-		if w.Turns.Mean > 1 {
-			s.turns = int32(max(1, w.Turns.draw(r)))
-		}
-		shots[i] = s
+		shots[i] = p.Next(t)
 	}
 	return shots
 }
