@@ -2,7 +2,21 @@
 // SGLang, and between the wire protocols that clients speak to them.
 //
 // It is pure: no I/O, no goroutines. Sources for the non-obvious facts are named
-// beside the code that relies on them.
+// beside the code that relies on them: engine_contracts is the project's reading
+// of both engines' sources, the captures are real answers under testdata.
+//
+// # Guarantees
+//
+// What is believed of an answer is believed on evidence only ([Tap], [Outcome]):
+// no terminal evidence is [Unproven], never [Success]; a count that was not
+// reported is [Unknown], never zero. What may pass the data port is a list
+// ([RouteOf]), never a pattern. Observers have fixed memory, give the same result
+// for every split of the bytes, and allocate nothing per event.
+//
+// # Concurrency
+//
+// [Tap] and [UsageStripper] belong to one goroutine at a time. All functions are
+// safe for concurrent use; the exported tables must not be changed.
 package dialect
 
 // Engine names the server software behind an engine's base URL.
