@@ -41,7 +41,7 @@ const (
 	DefaultReplicas      = 100
 	DefaultPartitionLoad = 1.25
 	DefaultFactor        = 1.25
-	DefaultFloor         = 12 * Unit
+	DefaultFloor         = 8 * Unit
 	DefaultMargin        = 1 * Unit
 	DefaultHard          = 64 * Unit
 )
