@@ -88,7 +88,7 @@ func newRunner(o *Options) (*runner, error) {
 		r.clients = append(r.clients, c)
 	}
 	if o.trace != nil {
-		r.groups = o.trace.sessions()
+		r.groups = o.trace.Sessions()
 	}
 	times := o.times(r.groups)
 	if len(times) == 0 {

@@ -136,9 +136,9 @@ func (t *Trace) Ceiling() float64 {
 	return float64(hit) / float64(all)
 }
 
-// sessions groups the requests that must follow each other. A request without a
+// Sessions groups the requests that must follow each other. A request without a
 // session is a group of its own.
-func (t *Trace) sessions() [][]int {
+func (t *Trace) Sessions() [][]int {
 	var out [][]int
 	at := map[int]int{}
 	for i := range t.Requests {
