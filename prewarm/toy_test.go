@@ -61,6 +61,7 @@ type toy struct {
 	sglang   bool
 	tokenize bool
 	metrics  bool
+	ranks    int     // data-parallel ranks behind this port, each with its own cache
 	rate     float64 // tokens per second of prefill on the clock
 	clock    *fakeClock
 
@@ -70,6 +71,7 @@ type toy struct {
 	queries  int
 	hits     int
 	waiting  int
+	next     int // the rank of the next request
 	running  int
 	asleep   bool
 	cold     int // prefills that found less than half of the prompt
@@ -94,7 +96,7 @@ func newToy(t *testing.T, name string, clock *fakeClock) *toy {
 }
 
 func (e *toy) node() Node {
-	n := Node{Name: e.name, URL: e.server.URL, BlockSize: int64(e.block), KVTokens: int64(e.block * e.capacity), PrefillRate: e.rate, APIKey: func() string { return "k-" + e.name }}
+	n := Node{Ranks: e.ranks, Name: e.name, URL: e.server.URL, BlockSize: int64(e.block), KVTokens: int64(e.block * e.capacity), PrefillRate: e.rate, APIKey: func() string { return "k-" + e.name }}
 	if e.sglang {
 		n.Engine = 1
 	}
@@ -283,6 +285,10 @@ func (e *toy) generate(w http.ResponseWriter, raw []byte, body map[string]json.R
 	tokens := e.render(wire, body)
 	e.mu.Lock()
 	e.bodies = append(e.bodies, raw)
+	if e.ranks > 1 {
+		salt += fmt.Sprint("\x00", e.next%e.ranks)
+		e.next++
+	}
 	cached := e.lookup(salt, tokens)
 	e.queries += len(tokens)
 	e.hits += cached
