@@ -62,13 +62,19 @@ func (m *Manager) jitter(d time.Duration) time.Duration {
 	return d + time.Duration((m.opt.Rand()-0.5)*0.2*float64(d))
 }
 
-// pollMetrics reads the metrics page on its own clock until ctx ends.
-func (m *Manager) pollMetrics(ctx context.Context, ep *endpoint) {
-	c := m.client(ep, 16<<10)
-	defer c.close()
-	var page Signals
-	p := new(parser)
-	begin := func() { p.reset(ep.id.engine, &page) }
+// scraper is the loop of an endpoint that reads the metrics page.
+type scraper struct {
+	m    *Manager
+	ep   *endpoint
+	c    *client
+	p    parser
+	page Signals
+}
+
+// scrape reads the metrics page on its own clock until ctx ends.
+func (m *Manager) scrape(ctx context.Context, ep *endpoint) {
+	s := &scraper{m: m, ep: ep, c: m.client(ep, 16<<10)}
+	defer s.c.close()
 	// The first round is spread over a fifth of a second.
 	t := time.NewTimer(time.Duration(m.opt.Rand() * float64(200*time.Millisecond)))
 	defer t.Stop()
@@ -79,28 +85,36 @@ func (m *Manager) pollMetrics(ctx context.Context, ep *endpoint) {
 		case <-t.C:
 		}
 		start := time.Now()
-		begin()
-		r := c.get(ctx, "/metrics", m.opt.Metrics.Timeout, p.write)
+		r := s.round(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if r.ok() {
-			if err := p.end(); err != nil {
-				r = result{answer: unclean, status: r.status, err: err}
-			}
-		}
 		period := m.jitter(m.opt.Metrics.Period)
-		if r.ok() {
-			page.At = time.Now()
-			m.onPage(ep, &page)
-		} else {
-			m.observe(ep, observation{kind: obsNoPage, result: r})
-			if r.blames() {
-				period *= 10 // switched off, or the key is wrong: no use asking each second
-			}
+		if r.blames() {
+			period *= 10 // switched off, or the key is wrong: no use asking each second
 		}
 		t.Reset(max(period-time.Since(start), 0))
 	}
+}
+
+// round reads the page once and hands it to the nodes.
+func (s *scraper) round(ctx context.Context) result {
+	s.p.reset(s.ep.id.engine, &s.page)
+	r := s.c.get(ctx, "/metrics", s.m.opt.Metrics.Timeout, s.p.write)
+	if r.ok() {
+		if err := s.p.end(); err != nil {
+			r = result{answer: unclean, status: r.status, err: err}
+		}
+	}
+	switch {
+	case ctx.Err() != nil:
+	case r.ok():
+		s.page.At = time.Now()
+		s.m.onPage(s.ep, &s.page)
+	default:
+		s.m.observe(s.ep, observation{kind: obsNoPage, result: r})
+	}
+	return r
 }
 
 // checker is the other loop of an endpoint: health, models, sleep, version.

@@ -11,21 +11,11 @@ import (
 
 // The rules that look at a pool as a whole. All of them run under the manager's mu.
 
-func (m *Manager) pool(name string) []*node {
-	var out []*node
-	for _, n := range m.nodes {
-		if n.ep != nil && n.target.Pool == name {
-			out = append(out, n)
-		}
-	}
-	return out
-}
-
 // panicRule opens the least bad node of a pool in which every serving node has been
 // closed to new prefixes by its own numbers: somebody has to serve, up to the hard
 // bound. A node that refuses work, or that an operator has cordoned, is no candidate.
 func (m *Manager) panicRule(pool string, now time.Time) {
-	nodes := m.pool(pool)
+	nodes := m.pools[pool]
 	var best, current *node
 	relief := false
 	for _, n := range nodes {
@@ -63,7 +53,7 @@ func (m *Manager) panicRule(pool string, now time.Time) {
 // tryEject ejects a node whose traffic fails, if the pool can spare it.
 func (m *Manager) tryEject(n *node, now time.Time) {
 	total, ejected, serving := 0, 0, 0
-	for _, o := range m.pool(n.target.Pool) {
+	for _, o := range m.pools[n.target.Pool] {
 		total++
 		if o.core.state == Ejected {
 			ejected++
@@ -86,7 +76,7 @@ func (m *Manager) latencyRule(pool string, now time.Time) {
 		return
 	}
 	var all []float64
-	nodes := m.pool(pool)
+	nodes := m.pools[pool]
 	for _, n := range nodes {
 		if n.core.state == Ready && n.samples.Load() >= 20 {
 			all = append(all, math.Float64frombits(n.latency.Load()))

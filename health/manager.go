@@ -24,8 +24,9 @@ type Manager struct {
 	byName atomic.Pointer[map[string]*node] // for Report; replaced, never changed
 	retry  atomic.Pointer[map[string]time.Duration]
 
-	mu        sync.Mutex // guards all below
-	nodes     []*node    // in the order of the first Apply that named them
+	mu        sync.Mutex         // guards all below
+	nodes     []*node            // in the order of the first Apply that named them
+	pools     map[string][]*node // the nodes that are not gone, by pool
 	endpoints map[endpointID]*endpoint
 	operators map[string]operator
 	ctx       context.Context // set while Run runs
@@ -97,7 +98,7 @@ func (m *Manager) apply(targets []Target, seen map[string]bool, now time.Time) {
 			n = &node{target: t, core: newCore(&m.opt, &t)}
 			m.nodes = append(m.nodes, n)
 			byName[t.Name] = n
-			n.told, n.toldMissing = n.status(now), n.core.missing()
+			n.told = Status{Name: t.Name, Pool: t.Pool, Weight: 1, Ramp: 1} // a ring opens new nodes: the first news closes it
 			m.attach(n)
 			m.setOperator(n, now)
 			continue
@@ -119,6 +120,12 @@ func (m *Manager) apply(targets []Target, seen map[string]bool, now time.Time) {
 		}
 	}
 	m.byName.Store(&byName)
+	m.pools = map[string][]*node{}
+	for _, n := range m.nodes {
+		if n.ep != nil {
+			m.pools[n.target.Pool] = append(m.pools[n.target.Pool], n)
+		}
+	}
 	m.sweep(now)
 }
 
@@ -152,7 +159,9 @@ func (m *Manager) setOperator(n *node, now time.Time) {
 		n.core.weight = op.weight
 	}
 	n.core.step(observation{kind: obsOperator}, now)
-	m.note(n, now)
+	if m.note(n, now) {
+		m.panicRule(n.target.Pool, now)
+	}
 }
 
 // attach puts the node behind its endpoint, and starts that if it is new.
@@ -190,7 +199,7 @@ func (m *Manager) detach(n *node) {
 func (m *Manager) start(ep *endpoint) {
 	ctx, cancel := context.WithCancel(m.ctx)
 	ep.stop = cancel
-	for _, loop := range []func(context.Context, *endpoint){m.pollMetrics, m.check} {
+	for _, loop := range []func(context.Context, *endpoint){m.scrape, m.check} {
 		m.wg.Go(func() { m.guard(ctx, ep, loop) })
 	}
 }

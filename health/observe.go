@@ -13,7 +13,6 @@ func (m *Manager) observe(ep *endpoint, o observation) {
 	for _, n := range ep.nodes {
 		m.step(n, o, now)
 	}
-	m.settle(ep.nodes, now)
 	m.mu.Unlock()
 	m.deliver()
 }
@@ -34,7 +33,6 @@ func (m *Manager) onPage(ep *endpoint, page *Signals) {
 			told = append(told, toldPage{n.target.Name, s})
 		}
 	}
-	m.settle(ep.nodes, now)
 	m.mu.Unlock()
 	for _, t := range told {
 		m.opt.OnSignals(t.name, t.page)
@@ -57,22 +55,15 @@ func (m *Manager) step(n *node, o observation, now time.Time) {
 	if n.core.state == Starting && n.told.State.Serving() && n.ep != nil {
 		n.ep.wake() // another process answers: see at once whether it serves the model
 	}
-	m.note(n, now)
-}
-
-// settle applies the panic rule to the pools of nodes.
-func (m *Manager) settle(nodes []*node, now time.Time) {
-	for i, n := range nodes {
-		if i == 0 || n.target.Pool != nodes[i-1].target.Pool {
-			m.panicRule(n.target.Pool, now)
-		}
+	if m.note(n, now) {
+		m.panicRule(n.target.Pool, now)
 	}
 }
 
-// note queues a change for delivery and logs it, if there is news.
-func (m *Manager) note(n *node, now time.Time) {
+// note queues a change for delivery and logs it, and reports whether there was news.
+func (m *Manager) note(n *node, now time.Time) bool {
 	if !n.news(now) {
-		return
+		return false
 	}
 	old := n.told
 	n.told, n.toldMissing = n.status(now), n.core.missing()
@@ -80,6 +71,7 @@ func (m *Manager) note(n *node, now time.Time) {
 	if m.opt.OnChange != nil {
 		m.changes = append(m.changes, change{old, n.told})
 	}
+	return true
 }
 
 // deliver tells queued changes. Only one goroutine does so at a time, and it goes on
@@ -108,7 +100,7 @@ func (m *Manager) deliver() {
 // log writes one line for a transition, and one for each flag that has come up.
 func (m *Manager) log(old, new *Status, n *node, now time.Time) {
 	l := m.opt.Logger.With("node", new.Name)
-	if old.State != new.State || old.Level != new.Level {
+	if (old.State != new.State || old.Level != new.Level) && new.State != Unknown {
 		say := l.Info
 		if !new.State.Serving() && old.State.Serving() && new.State != Draining && new.State != Gone {
 			say = l.Warn
@@ -148,20 +140,15 @@ func (m *Manager) onTick() {
 	now := time.Now()
 	m.mu.Lock()
 	m.sweep(now)
-	pools := map[string]bool{}
-	for _, n := range m.nodes {
-		if n.ep == nil {
-			continue
+	retry := make(map[string]time.Duration, len(m.pools))
+	for pool, nodes := range m.pools {
+		for _, n := range nodes {
+			m.step(n, observation{kind: obsTick}, now)
+			m.startTrial(n, now)
 		}
-		m.step(n, observation{kind: obsTick}, now)
-		m.startTrial(n, now)
-		pools[n.target.Pool] = true
-	}
-	retry := make(map[string]time.Duration, len(pools))
-	for p := range pools {
-		m.latencyRule(p, now)
-		m.panicRule(p, now)
-		retry[p] = m.retryAfter(p, now)
+		m.latencyRule(pool, now)
+		m.panicRule(pool, now)
+		retry[pool] = m.retryAfter(pool, now)
 	}
 	m.retry.Store(&retry)
 	m.mu.Unlock()

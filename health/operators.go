@@ -53,7 +53,6 @@ func (m *Manager) operate(verb, name string, change func(*operator)) error {
 	}
 	if n != nil && n.ep != nil {
 		m.setOperator(n, time.Now())
-		m.panicRule(n.target.Pool, time.Now())
 	}
 	m.mu.Unlock()
 	m.deliver()
@@ -87,7 +86,6 @@ func (m *Manager) Report(name string, o PassiveOutcome) {
 	m.mu.Lock()
 	if n.ep != nil {
 		m.step(n, observation{kind: obsPassive, outcome: o}, now)
-		m.panicRule(n.target.Pool, now)
 		if o.Kind == ConnectFailed {
 			n.ep.wake() // let the probes see for themselves
 		}

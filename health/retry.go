@@ -29,7 +29,7 @@ func (m *Manager) RetryAfter(pool string) time.Duration {
 
 func (m *Manager) retryAfter(pool string, now time.Time) time.Duration {
 	best := absentRetry
-	for _, n := range m.pool(pool) {
+	for _, n := range m.pools[pool] {
 		c := n.core
 		if !c.state.Serving() {
 			continue

@@ -15,12 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/prefixring/prefixring/internal/dialect"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // memNet is a network in memory, so that whole fleets run on synctest's clock.
 type memNet struct {
@@ -220,7 +216,11 @@ type lockedWriter struct {
 	w  io.Writer
 }
 
-func (l lockedWriter) Write(b []byte) (int, error) { l.mu.Lock(); defer l.mu.Unlock(); return l.w.Write(b) }
+func (l lockedWriter) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(b)
+}
 
 func (f *fleet) targets() []Target {
 	var out []Target

@@ -274,7 +274,8 @@ func (c *client) oneHead() (head, error) {
 	if len(b) < 12 || string(b[:7]) != "HTTP/1." || b[8] != ' ' || len(b) > 12 && b[12] != ' ' {
 		return h, errBadHTTP
 	}
-	h.close = b[7] == '0'
+	old := b[7] == '0'
+	h.close = old
 	if h.status, err = strconv.Atoi(string(b[9:12])); err != nil || h.status < 100 {
 		return h, errBadHTTP
 	}
@@ -284,6 +285,9 @@ func (c *client) oneHead() (head, error) {
 			return h, err
 		}
 		if len(b) == 0 {
+			if old && h.chunked { // HTTP/1.0 has no chunks: whatever this is, it is broken
+				return h, errBadHTTP
+			}
 			return h, nil
 		}
 		if err := h.field(b); err != nil {
@@ -382,7 +386,7 @@ func (c *client) body(h *head, read func([]byte) error) error {
 func (c *client) chunks(read func([]byte) error) error {
 	total := int64(0)
 	for {
-		b, err := c.textLine()
+		b, err := c.chunkLine()
 		if err != nil {
 			return err
 		}
@@ -402,7 +406,7 @@ func (c *client) chunks(read func([]byte) error) error {
 		if err := c.pass(int64(n), read); err != nil {
 			return err
 		}
-		if b, err := c.textLine(); err != nil || len(b) > 0 {
+		if b, err := c.chunkLine(); err != nil || len(b) > 0 {
 			return errBadHTTP
 		}
 	}
@@ -412,6 +416,21 @@ func (c *client) chunks(read func([]byte) error) error {
 			return err
 		}
 	}
+}
+
+// chunkLine reads a line of chunk framing, which has no excuse for a bare line feed.
+func (c *client) chunkLine() ([]byte, error) {
+	b, err := c.br.ReadSlice('\n')
+	if err == io.EOF {
+		return nil, io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(b) < 2 || b[len(b)-2] != '\r' {
+		return nil, errBadHTTP
+	}
+	return b[:len(b)-2], nil
 }
 
 // pass hands the next n bytes on straight from the read buffer.
