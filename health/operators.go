@@ -86,6 +86,7 @@ func (m *Manager) Report(name string, o PassiveOutcome) {
 	m.mu.Lock()
 	if n.ep != nil {
 		m.step(n, observation{kind: obsPassive, outcome: o}, now)
+		m.panicRule(n.target.Pool, now) // a busy node is no candidate, whatever its level was
 		if o.Kind == ConnectFailed {
 			n.ep.wake() // let the probes see for themselves
 		}
