@@ -12,6 +12,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
 )
 
 // maxManifest bounds a manifest, maxSource each file it names. A prompt of 2 million
@@ -83,11 +84,20 @@ func (c *checker) syntax(err error) error {
 		f.Problem, f.Remedy = "there is no such field", "see configs/prewarm.schema.json for the fields"
 	case errors.As(err, &typed):
 		f.Problem = fmt.Sprintf("it must be %s, not %s", typed.DstType, typed.SrcType)
-		if typed.StructFieldName != nil {
-			f.Field = *typed.StructFieldName
-		}
+		f.Field = keyOf(typed.Token)
 	}
 	return &ManifestError{[]Fault{f}}
+}
+
+// keyOf is the key before a value's token: the library names only the outermost field.
+func keyOf(t *token.Token) string {
+	for t != nil && t.Type != token.MappingValueType {
+		t = t.Prev
+	}
+	if t == nil || t.Prev == nil {
+		return ""
+	}
+	return t.Prev.Value
 }
 
 // fault notes a problem of a field of entry i; i < 0 is the manifest itself.
@@ -132,8 +142,12 @@ func (c *checker) line(path string) int {
 	return t.Position.Line
 }
 
-// readFile refuses directories, devices and files over the limit; errors name the path.
+// readFile refuses what is no regular file (a pipe would block) and files over the limit;
+// errors name the path.
 func readFile(path string, limit int64) ([]byte, error) {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no regular file", path)
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
