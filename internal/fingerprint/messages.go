@@ -1,0 +1,491 @@
+package fingerprint
+
+import (
+	"bytes"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/prefixring/prefixring/internal/dialect"
+)
+
+// message is one message as it is gathered. Its fields may come in any order; they are
+// combined when the object closes.
+type message struct {
+	role     Role
+	roleHash uint64
+	kind     byte   // what content was
+	content  uint64 // digest of the content stream
+	extras   uint64 // other members, in no order
+	decoded  int    // bytes of text and other rendered members
+	stream   int    // bytes of the content stream
+	sumsAt   int    // sums at the cuts it reached, in parser.content.sums
+	sumsN    int
+	text     Span // inside of the last text of the content
+	turn     Role // who speaks: differs from role for items without one
+}
+
+// What content was. One text part is the same as a string: both engines hand both to
+// the template as one text. Several parts differ from their concatenation, because
+// engines join them in different ways.
+const (
+	contentAbsent = iota
+	contentText
+	contentNull
+	contentEmpty
+	contentParts
+	contentOther
+	contentTokens
+)
+
+// Bytes that canonical text cannot hold mark the structure inside a content stream.
+const (
+	markPart  = 0x1e // between parts
+	markExtra = 0x1f // a part that is not plain text, or what is odd about it: 16 bytes follow
+	markOther = 0x1d // content that is neither text nor parts
+)
+
+// head is what a message says before its content.
+func (m *message) head() uint64 { return fold('h', m.roleHash, m.extras) }
+
+func (m *message) hash() uint64 {
+	return fold('c', m.head(), fold(m.kind, m.content, uint64(m.stream)))
+}
+
+var systemRole, userRole, promptRole = xxhash.Sum64String("system"), xxhash.Sum64String("user"), xxhash.Sum64String("\x00prompt")
+
+// messages reads a chat's messages or a Responses input, which may be a bare string.
+func (p *parser) messages(span *Span) bool {
+	from := p.i
+	switch {
+	case p.at('n'):
+		return p.literal("null")
+	case p.at('['):
+		if !p.push(false) {
+			return false
+		}
+		for first := true; p.element(first); first = false {
+			if !p.message() {
+				return false
+			}
+		}
+	case p.at('"'):
+		m := message{role: RoleUser, turn: RoleUser, roleHash: userRole}
+		p.startContent(&m)
+		if !p.text(&m) {
+			return false
+		}
+		m.kind = contentText
+		p.endContent(&m)
+		p.settle(&m)
+	default: // not for us to judge
+		if _, ok := p.skip(); !ok {
+			return false
+		}
+	}
+	*span = Span{from, p.i}
+	return p.err == nil
+}
+
+// message reads one element of messages or input.
+func (p *parser) message() bool {
+	var m message
+	if !p.at('{') {
+		sum, ok := p.hash(0)
+		m.kind, m.content, m.sumsAt = contentOther, sum, len(p.content.sums)
+		p.settle(&m)
+		return ok
+	}
+	p.startContent(&m)
+	if !p.open() {
+		return false
+	}
+	for first := true; ; first = false {
+		name, more := p.member(first)
+		if !more {
+			break
+		}
+		if !p.messageField(&m, name) {
+			return false
+		}
+	}
+	if p.err != nil {
+		return false
+	}
+	p.endContent(&m)
+	p.settle(&m)
+	return true
+}
+
+func (p *parser) messageField(m *message, name []byte) bool {
+	switch string(name) {
+	case "role":
+		from := p.i
+		sum, ok := p.hash(0)
+		if !ok {
+			return false
+		}
+		m.role = RoleOther
+		if p.b[from] == '"' {
+			word := p.b[from+1 : p.i-1]
+			if bytes.IndexByte(word, '\\') >= 0 {
+				p.key = canonicalText(p.key[:0], word)
+				word = p.key
+			}
+			m.role, m.roleHash = roleOf(word), sum
+			if known := m.role.hash(); known != 0 {
+				m.roleHash = known
+			}
+		} else {
+			m.roleHash = fold('r', sum, 0)
+		}
+		m.turn = m.role
+		return true
+	case "content":
+		return p.contentValue(m)
+	case "cache_control":
+		_, ok := p.skip()
+		return ok
+	case "type":
+		from := p.i
+		sum, ok := p.hash(0)
+		if !ok {
+			return false
+		}
+		if t := p.b[from:p.i]; string(t) != `"message"` && sum != 0 {
+			m.extras += mix(xxhash.Sum64String("type"), sum)
+			if m.roleHash == 0 {
+				m.turn = turnOf(t)
+			}
+		}
+		return true
+	default:
+		return p.extra(m, name)
+	}
+}
+
+// extra reads a member that is neither role nor content: tool calls, names, reasoning.
+func (p *parser) extra(m *message, name []byte) bool {
+	key, from := xxhash.Sum64(name), p.i
+	sum, ok := p.hash(MaxMaxDepth)
+	if !ok {
+		return false
+	}
+	if sum != 0 {
+		m.extras += mix(key, sum)
+		m.decoded += p.i - from
+	}
+	return true
+}
+
+func roleOf(raw []byte) Role {
+	switch string(raw) {
+	case "system":
+		return RoleSystem
+	case "developer":
+		return RoleDeveloper
+	case "user":
+		return RoleUser
+	case "assistant":
+		return RoleAssistant
+	case "tool", "function":
+		return RoleTool
+	}
+	return RoleOther
+}
+
+// hash is the role's hash where the role is given without JSON, 0 for the others.
+func (r Role) hash() uint64 {
+	switch r {
+	case RoleSystem:
+		return systemRole
+	case RoleUser:
+		return userRole
+	}
+	return 0
+}
+
+// turnOf says who speaks in a Responses item that has no role.
+func turnOf(raw []byte) Role {
+	switch {
+	case bytes.HasSuffix(raw, []byte(`_output"`)):
+		return RoleTool
+	case bytes.HasSuffix(raw, []byte(`_call"`)), string(raw) == `"reasoning"`:
+		return RoleAssistant
+	}
+	return RoleOther
+}
+
+// startContent opens the content stream of a message. While only leading messages have
+// been seen, the stream is cut at the registered lengths.
+func (p *parser) startContent(m *message) {
+	m.sumsAt = len(p.content.sums)
+	var cuts []cut
+	if p.lead && len(p.fixed) < maxDetailed {
+		cuts = p.s.cuts
+	}
+	p.content.reset(cuts)
+}
+
+func (p *parser) endContent(m *message) {
+	m.content, m.stream = p.content.sum(), p.content.pos
+	m.sumsN = len(p.content.sums) - m.sumsAt
+}
+
+// settle places a finished message: in the static prefix, or behind it.
+func (p *parser) settle(m *message) {
+	r := p.r
+	r.PromptBytes += m.decoded
+	if p.lead && (m.role == RoleSystem || m.role == RoleDeveloper) {
+		p.keep(m)
+		return
+	}
+	p.lead = false
+	p.content.sums = p.content.sums[:m.sumsAt]
+	h := m.hash()
+	if r.Turns == 0 {
+		r.Root = h
+	}
+	r.Turns++
+	p.chain = fold('b', p.chain, h)
+	if len(r.Boundaries) == 2*p.s.maxBoundaries {
+		n := copy(r.Boundaries, r.Boundaries[p.s.maxBoundaries:])
+		r.Boundaries = r.Boundaries[:n]
+	}
+	r.Boundaries = append(r.Boundaries, Boundary{Hash: p.chain, End: p.i, Role: m.turn})
+}
+
+// keep adds a message to the static prefix.
+func (p *parser) keep(m *message) {
+	p.r.SystemBytes += m.decoded
+	if len(p.fixed) < maxFixed {
+		p.fixed = append(p.fixed, *m)
+		return
+	}
+	p.fixedRest = fold('f', p.fixedRest, m.hash())
+}
+
+// system reads Anthropic's system or the Responses instructions: a system message of its
+// own in front of all others, wherever the field stands in the body.
+func (p *parser) system() bool {
+	from := p.i
+	m := message{role: RoleSystem, turn: RoleSystem, roleHash: systemRole}
+	m.sumsAt = len(p.content.sums)
+	p.content.reset(p.s.cuts)
+	if !p.contentValue(&m) {
+		return false
+	}
+	p.endContent(&m)
+	if m.kind == contentNull {
+		return true
+	}
+	p.r.System = Span{from, p.i}
+	if m.stream == 0 {
+		return true // engines add no message for an empty one
+	}
+	p.r.PromptBytes += m.decoded
+	p.r.SystemBytes += m.decoded
+	// In front, whatever has been read before: sums are addressed, not moved.
+	p.fixed = append(p.fixed, message{})
+	copy(p.fixed[1:], p.fixed)
+	p.fixed[0] = m
+	return true
+}
+
+// contentValue reads content in any of its shapes.
+func (p *parser) contentValue(m *message) bool {
+	switch {
+	case p.at('"'):
+		m.kind = contentText
+		return p.text(m)
+	case p.at('['):
+		return p.parts(m)
+	case p.at('n'):
+		m.kind = contentNull
+		return p.literal("null")
+	}
+	from := p.i
+	sum, ok := p.hash(0)
+	m.kind = contentOther
+	m.decoded += p.i - from
+	p.mark(markOther, sum, 0)
+	return ok
+}
+
+// text sends the string at i to the content stream.
+func (p *parser) text(m *message) bool {
+	from := p.i + 1
+	p.out, p.run = &p.content, from
+	decoded, ok := p.str()
+	if ok {
+		p.flush(p.i - 1)
+		m.text = Span{from, p.i - 1}
+	}
+	p.run = -1
+	m.decoded += decoded
+	return ok
+}
+
+func (p *parser) mark(mark byte, a, b uint64) {
+	var w [17]byte
+	w[0] = mark
+	putUint64(w[1:], a)
+	putUint64(w[9:], b)
+	p.content.write(w[:])
+}
+
+// parts reads content given as a list.
+func (p *parser) parts(m *message) bool {
+	if !p.push(false) {
+		return false
+	}
+	m.kind = contentEmpty
+	n, comma := 0, 0
+	for first := true; p.element(first); first = false {
+		from := p.i
+		kind, ok := p.part(m, n > 0)
+		if !ok {
+			return false
+		}
+		if kind == partDropped {
+			p.strip(from, comma, n == 0)
+			comma = p.i
+			continue
+		}
+		comma = p.i
+		m.kind = contentParts
+		if n == 0 && kind == partText {
+			m.kind = contentText
+		}
+		n++
+	}
+	return p.err == nil
+}
+
+// strip notes the range of an element that the engine should not see, and one of the
+// commas around it: the following one while nothing stands before it.
+func (p *parser) strip(from, comma int, leading bool) {
+	s := Span{from, p.i}
+	if leading {
+		if j := spaces(p.b, p.i); j < len(p.b) && p.b[j] == ',' {
+			s.End = spaces(p.b, j+1)
+		}
+	} else {
+		s.Start = comma
+	}
+	p.r.Strip = append(p.r.Strip, s)
+}
+
+const (
+	partOther = iota
+	partText
+	partDropped
+)
+
+// part reads one element of a content list.
+func (p *parser) part(m *message, later bool) (kind int, ok bool) {
+	if !p.at('{') {
+		from := p.i
+		sum, ok := p.hash(MaxMaxDepth)
+		p.separate(later)
+		p.mark(markExtra, 0, sum)
+		m.decoded += p.i - from
+		return partOther, ok
+	}
+	if !p.open() {
+		return 0, false
+	}
+	var extras, typ uint64
+	texts, weight, dropped := 0, 0, false
+	media := false
+	for first := true; ; first = false {
+		name, more := p.member(first)
+		if !more {
+			break
+		}
+		from := p.i
+		var ok bool
+		switch {
+		case string(name) == "cache_control":
+			_, ok = p.skip()
+		case string(name) == "text" && p.at('"'):
+			if p.volatile() {
+				dropped = true
+				_, ok = p.skip()
+				break
+			}
+			if texts == 0 {
+				p.separate(later)
+			} else {
+				p.mark(markOther, 0, 0)
+			}
+			texts++
+			ok = p.text(m)
+		case string(name) == "type":
+			var sum uint64
+			sum, ok = p.hash(0)
+			if ok && !textType(p.b[from:p.i]) {
+				typ, media = sum, mediaType(p.b[from:p.i])
+			}
+		default:
+			key := xxhash.Sum64(name)
+			var sum uint64
+			if sum, ok = p.hash(MaxMaxDepth); ok && sum != 0 {
+				extras += mix(key, sum)
+				weight += p.i - from
+			}
+		}
+		if !ok {
+			return 0, false
+		}
+	}
+	if p.err != nil {
+		return 0, false
+	}
+	if dropped && texts == 0 {
+		return partDropped, true
+	}
+	if media {
+		weight = pictureBytes
+	}
+	m.decoded += weight
+	if typ == 0 && extras == 0 && texts == 1 {
+		return partText, true
+	}
+	if texts == 0 {
+		p.separate(later)
+	}
+	p.mark(markExtra, typ, extras)
+	return partOther, true
+}
+
+func (p *parser) separate(later bool) {
+	if later {
+		p.content.write([]byte{markPart})
+	}
+}
+
+func textType(raw []byte) bool {
+	switch string(raw) {
+	case `"text"`, `"input_text"`, `"output_text"`, "null":
+		return true
+	}
+	return false
+}
+
+func mediaType(raw []byte) bool {
+	switch string(raw) {
+	case `"image_url"`, `"input_image"`, `"image"`, `"audio_url"`, `"input_audio"`, `"video_url"`, `"video"`,
+		`"file"`, `"input_file"`, `"document"`:
+		return true
+	}
+	return false
+}
+
+// volatile reports whether the text at i is the accounting line that Anthropic clients
+// put into system, new in every request. vLLM drops it before rendering and SGLang does
+// not (engine_contracts 6.3).
+func (p *parser) volatile() bool {
+	const line = `"x-anthropic-billing-header`
+	return p.r.Protocol == dialect.Messages && p.field == "system" &&
+		len(p.b)-p.i > len(line) && string(p.b[p.i:p.i+len(line)]) == line
+}
