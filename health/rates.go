@@ -100,3 +100,17 @@ func (h *hitWatch) step(s *Signals, now time.Time) {
 	}
 	h.none = now.Sub(h.from) >= noHitsAfter && s.PrefixQueries-h.queries >= noHitsTokens
 }
+
+// HitRate is the share of looked-up prompt tokens that were found in the prefix cache
+// between two pages of one engine, in 0..1. It is unknown (false) across a restart, or
+// when nothing was looked up, so that it is never negative or above 1.
+func HitRate(older, newer *Signals) (float64, bool) {
+	if restartedBetween(older, newer) {
+		return 0, false
+	}
+	queries, hits := newer.PrefixQueries-older.PrefixQueries, newer.PrefixHits-older.PrefixHits
+	if !(queries > 0) || !(hits >= 0) || hits > queries {
+		return 0, false
+	}
+	return hits / queries, true
+}
