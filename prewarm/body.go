@@ -80,6 +80,7 @@ type head struct {
 	pre      []byte
 	post     []byte
 	static   int    // bytes of the static part, about
+	open     int    // decoded bytes of the last text before the turn when the turn continues it, else 0
 	record   []byte // the recorded body it was cut from, nil when it was composed
 }
 
@@ -215,6 +216,9 @@ func (e *Entry) assemble(text string) (*head, error) {
 	h.static += len(static)
 	system := appendString(nil, static)
 	open := e.StaticBytes > 0 && e.StaticBytes < len(text)
+	if open || e.protocol == dialect.Completions {
+		h.open = len(static)
+	}
 	h.place(system, open)
 	return h, nil
 }

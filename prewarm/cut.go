@@ -69,7 +69,7 @@ func (h *head) cutPrompt(prompt json.RawMessage, static int) error {
 	if static > len(text) || validPrefix(text[:static]) != text[:static] {
 		return withRemedy(fmt.Sprintf("static_bytes is %d and the prompt has %d or a character is cut", static, len(text)), "give the length of the static part")
 	}
-	h.static = static
+	h.static, h.open = static, static
 	h.place(appendString(nil, text[:static]), true)
 	return nil
 }
@@ -83,9 +83,8 @@ func (h *head) cutTurns(turns, system json.RawMessage, static int) error {
 			return withRemedy("the "+turnField[h.protocol]+" are no list", "record the body that a client sends")
 		}
 	}
-	var texts []json.RawMessage
-	if system != nil && !isNull(system) {
-		texts = append(texts, system)
+	if system != nil && isNull(system) {
+		system = nil
 	}
 	lead := 0
 	if h.protocol != dialect.Messages {
@@ -96,15 +95,15 @@ func (h *head) cutTurns(turns, system json.RawMessage, static int) error {
 			lead++
 		}
 	}
-	texts = append(texts, items[:lead]...)
-	if len(texts) == 0 && h.static == 0 {
+	h.static += len(system)
+	for _, m := range items[:lead] {
+		h.static += len(m)
+	}
+	if h.static == 0 {
 		return withRemedy("the request has neither a system text nor tools", "nothing in it repeats from user to user")
 	}
-	for _, t := range texts {
-		h.static += len(t)
-	}
 	if static > 0 {
-		return h.cutOpen(texts, system, static)
+		return h.cutOpen(items[:lead], system, static)
 	}
 	if system != nil {
 		h.fields = append(h.fields, member{systemField[h.protocol], system})
@@ -131,44 +130,45 @@ func isSystem(message json.RawMessage) bool {
 	return json.Unmarshal(message, &m) == nil && (m.Role == "system" || m.Role == "developer")
 }
 
-// cutOpen cuts the first leading text at static bytes and lets the turn follow there, as
-// the changing tail of the real requests does. Only a plain text can be cut.
-func (h *head) cutOpen(texts []json.RawMessage, system json.RawMessage, static int) error {
-	if len(texts) == 0 {
-		return withRemedy("static_bytes is given and there is no system text", "leave it out")
+// cutOpen cuts the last leading text at static bytes and lets the turn follow there, as
+// the changing tail of the real requests does. The router registers named prefixes with
+// the same rule. Only a plain text can be cut.
+func (h *head) cutOpen(lead []json.RawMessage, system json.RawMessage, static int) error {
+	last := system
+	var m struct {
+		Role    string          `json:"role"`
+		Content json.RawMessage `json:"content"`
+	}
+	if len(lead) > 0 {
+		if json.Unmarshal(lead[len(lead)-1], &m) != nil {
+			panic("BUG: a leading message was read before")
+		}
+		last = m.Content
 	}
 	var text string
-	if system != nil && !isNull(system) {
-		if json.Unmarshal(system, &text) != nil {
-			return withRemedy("the system text is a list of parts", "static_bytes works on one plain text")
-		}
-	} else {
-		var m struct {
-			Content json.RawMessage `json:"content"`
-		}
-		if json.Unmarshal(texts[0], &m) != nil || json.Unmarshal(m.Content, &text) != nil {
-			return withRemedy("the system message is a list of parts", "static_bytes works on one plain text")
-		}
-	}
-	if static > len(text) || validPrefix(text[:static]) != text[:static] {
+	switch {
+	case last == nil:
+		return withRemedy("static_bytes is given and there is no system text", "leave it out")
+	case json.Unmarshal(last, &text) != nil:
+		return withRemedy("the system text is a list of parts", "static_bytes works on one plain text")
+	case static > len(text) || validPrefix(text[:static]) != text[:static]:
 		return withRemedy(fmt.Sprintf("static_bytes is %d and the system text has %d or a character is cut", static, len(text)), "give the length of the static part")
 	}
-	h.static += static - len(texts[0])
-	if h.protocol == dialect.Responses && (system == nil || isNull(system)) {
-		return withRemedy("the system text stands within input", "static_bytes works on instructions")
+	h.static, h.open = h.static+static-len(last), static
+	shared := appendString(nil, text[:static])
+	if len(lead) == 0 {
+		h.place(shared, true)
+		return nil
 	}
-	h.place(appendString(nil, text[:static]), true)
-	if h.protocol == dialect.Chat && isRole(texts[0], "developer") {
-		h.pre = bytes.Replace(h.pre, []byte(`"role":"system"`), []byte(`"role":"developer"`), 1)
+	if system != nil {
+		h.fields = append(h.fields, member{systemField[h.protocol], system})
 	}
+	h.closeTurns(lead[:len(lead)-1])
+	const user = `{"role":"user","content":"`
+	h.pre = append(bytes.TrimSuffix(h.pre, []byte(user)), `{"role":"`+m.Role+`","content":`...)
+	h.pre = append(h.pre, shared[:len(shared)-1]...)
+	h.post = []byte(`"},` + user + `hi"}]`)
 	return nil
-}
-
-func isRole(message json.RawMessage, role string) bool {
-	var m struct {
-		Role string `json:"role"`
-	}
-	return json.Unmarshal(message, &m) == nil && m.Role == role
 }
 
 // validPrefix is s without a character that its end has cut.

@@ -2,12 +2,12 @@ package prewarm
 
 import (
 	"crypto/tls"
-	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/prefixring/prefixring/internal/dialect"
+	"github.com/prefixring/prefixring/internal/fingerprint"
 	"github.com/prefixring/prefixring/ring"
 )
 
@@ -62,7 +62,7 @@ type Fleet struct {
 	// Resolve maps a model or route and an adapter. nil = nodes by their Models.
 	Resolve func(model, adapter string) (Target, bool)
 	// Key makes the ring key of a body as traffic's is made (field case B58). nil = a
-	// default scanner without named prefixes.
+	// default scanner that knows the manifest's prefixes, see ScannerKey.
 	Key func(p dialect.Protocol, body []byte, t Target) (Key, error)
 	// TenantSalt is the cache salt of a tenant.
 	TenantSalt func(tenant string) (salt string, ok bool)
@@ -176,14 +176,32 @@ func ringOrder(names []string) (func(key uint64, k int) []string, error) {
 	}, nil
 }
 
-// keyOf asks the router's scanner, or makes a key of the digest where there is none.
-func (f *Fleet) keyOf(p dialect.Protocol, body []byte, h *head, t Target) (Key, error) {
+// ScannerKey is a Fleet.Key that reads bodies with the scanner of traffic. salt is the
+// router's own, "" for none.
+func ScannerKey(s *fingerprint.Scanner, salt string) func(dialect.Protocol, []byte, Target) (Key, error) {
+	return func(p dialect.Protocol, body []byte, t Target) (Key, error) {
+		var r fingerprint.Result
+		if err := s.Scan(p, body, &r); err != nil {
+			return Key{}, err
+		}
+		return Key{Fingerprint: r.Fingerprint(t.Model, t.Adapter, salt), StaticBytes: r.StaticBytes}, nil
+	}
+}
+
+// withKey returns the fleet with a Key: its own, or that of a default scanner which knows
+// the manifest's prefixes at the given moments.
+func (f Fleet) withKey(m *Manifest, at ...time.Time) (Fleet, error) {
 	if f.Key != nil {
-		return f.Key(p, body, t)
+		return f, nil
 	}
-	d, err := hex.DecodeString(sum([]byte(h.digest() + "\x00" + t.Model + "\x00" + t.Adapter + "\x00" + h.salt)))
+	named, err := m.Named(f.TenantSalt, at...)
 	if err != nil {
-		panic("BUG: a digest is hex: " + err.Error())
+		return f, err
 	}
-	return Key{Fingerprint: binary.BigEndian.Uint64(d), StaticBytes: h.static}, nil
+	s, err := fingerprint.NewScanner(fingerprint.Options{Named: named})
+	if err != nil {
+		return f, err
+	}
+	f.Key = ScannerKey(s, "")
+	return f, nil
 }

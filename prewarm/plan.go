@@ -112,7 +112,13 @@ func NewPlan(m *Manifest, f Fleet, o PlanOptions) (*Plan, error) {
 	if o.Now.IsZero() {
 		o.Now = time.Now()
 	}
-	p := &Plan{At: o.Now, manifest: m, fleet: &f}
+	p := &Plan{At: o.Now, manifest: m}
+	f, err := f.withKey(m, o.Now)
+	if err != nil {
+		p.problem(Problem{Why: err.Error(), Remedy: remedyOf(err), Fatal: true})
+		return p, p.verdict(false)
+	}
+	p.fleet = &f
 	if len(f.Nodes) == 0 {
 		p.problem(Problem{Why: "there are no nodes", Remedy: "name engines", Fatal: true})
 	}

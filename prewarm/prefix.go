@@ -3,6 +3,8 @@ package prewarm
 import (
 	"fmt"
 	"time"
+
+	"github.com/prefixring/prefixring/internal/fingerprint"
 )
 
 // TokenSource says where a token count comes from.
@@ -42,28 +44,71 @@ func (p *Prefix) sample(turn string) []byte {
 	return p.head.request(wire{model: p.head.model, salt: p.salt, turn: turn})
 }
 
-// Source is what a router needs to register a named prefix: a request that has it, and
-// the length of its static part where that is shorter than the system text.
-type Source struct {
-	Name        string
-	Body        []byte
-	StaticBytes int
-	Entry       *Entry
-}
-
-// Sources renders every entry at a moment as a request body, for the registration of
-// named prefixes. The bodies hold prompt text: keep them out of logs and stores.
-func (m *Manifest) Sources(at time.Time) ([]Source, error) {
-	var out []Source
+// Named renders the entries at the given moments and returns them as named prefixes, for
+// the scanner that keys traffic: one for each text and salt. A text that several moments
+// share is returned once. Register the next version of a changing text (NextChange)
+// together with the present one, or its key changes with the text.
+func (m *Manifest) Named(tenantSalt func(string) (string, bool), at ...time.Time) ([]fingerprint.Named, error) {
+	var out []fingerprint.Named
+	seen := map[string]bool{}
 	for _, e := range m.Prefixes {
-		h, err := e.head(at)
-		if err != nil {
-			return nil, fmt.Errorf("cannot render prefix %s: %w", e.Name, err)
+		for _, t := range at {
+			h, err := e.head(t)
+			if err != nil {
+				return nil, fmt.Errorf("cannot render prefix %s: %w", e.Name, err)
+			}
+			salts, err := e.saltsFor(h, tenantSalt)
+			if err != nil {
+				return nil, fmt.Errorf("cannot render prefix %s: %w", e.Name, err)
+			}
+			for _, salt := range salts {
+				id := h.digest() + salt
+				if seen[id] {
+					continue
+				}
+				seen[id] = true
+				body := h.request(wire{model: h.model, salt: salt, turn: sampleTurn})
+				n, err := fingerprint.NewNamed(e.Name, e.protocol, body, h.open)
+				if err != nil {
+					return nil, err
+				}
+				out = append(out, n)
+			}
 		}
-		body := h.request(wire{model: h.model, salt: h.salt, turn: "a1"})
-		out = append(out, Source{Name: e.Name, Body: body, StaticBytes: e.StaticBytes, Entry: e})
 	}
 	return out, nil
+}
+
+// NextChange is the first moment after t at which the text of an entry becomes another
+// one, within two days; ok is false when there is none.
+func (m *Manifest) NextChange(t time.Time) (at time.Time, ok bool) {
+	for _, e := range m.Prefixes {
+		if c, changes := e.nextChange(t); changes && (!ok || c.Before(at)) {
+			at, ok = c, true
+		}
+	}
+	return at, ok
+}
+
+// sampleTurn is a turn for bodies that are read here and never sent.
+const sampleTurn = "a1"
+
+func (e *Entry) saltsFor(h *head, tenantSalt func(string) (string, bool)) ([]string, error) {
+	salts := append([]string(nil), e.salts...)
+	for _, tenant := range e.Tenants {
+		if tenantSalt == nil {
+			return nil, withRemedy("tenants have no salts here", "give salts, or run with the router's configuration")
+		}
+		salt, ok := tenantSalt(tenant)
+		if !ok {
+			return nil, withRemedy(fmt.Sprintf("tenant %q is unknown", tenant), "check the router's tenants")
+		}
+		salts = append(salts, salt)
+	}
+	if len(salts) == 0 {
+		salts = []string{h.salt}
+	}
+	return salts, nil
 }
 
 // render makes the entry's prefixes at a moment, one for each salt.
@@ -72,19 +117,9 @@ func (e *Entry) render(at time.Time, f *Fleet, target Target) ([]*Prefix, error)
 	if err != nil {
 		return nil, fmt.Errorf("cannot render: %w", err)
 	}
-	salts := append([]string(nil), e.salts...)
-	for _, tenant := range e.Tenants {
-		if f.TenantSalt == nil {
-			return nil, withRemedy("tenants have no salts here", "give salts, or run with the router's configuration")
-		}
-		salt, ok := f.TenantSalt(tenant)
-		if !ok {
-			return nil, withRemedy(fmt.Sprintf("tenant %q is unknown", tenant), "check the router's tenants")
-		}
-		salts = append(salts, salt)
-	}
-	if len(salts) == 0 {
-		salts = []string{h.salt}
+	salts, err := e.saltsFor(h, f.TenantSalt)
+	if err != nil {
+		return nil, err
 	}
 	var changes *time.Time
 	if c, ok := e.nextChange(at); ok {
@@ -110,17 +145,15 @@ func (e *Entry) render(at time.Time, f *Fleet, target Target) ([]*Prefix, error)
 // identify fills key and digest, and checks that the warm request has the key of the
 // recorded one: if not, it would fill a cache entry that nobody reads (field case B58).
 func (p *Prefix) identify(f *Fleet) error {
-	h := *p.head
-	h.salt = p.salt
-	key, err := f.keyOf(h.protocol, p.sample("a1"), &h, p.target)
+	key, err := f.Key(p.head.protocol, p.sample(sampleTurn), p.target)
 	if err != nil {
 		return fmt.Errorf("cannot read the warm request: %w", err)
 	}
 	if key.StaticBytes == 0 {
 		return withRemedy("the router finds no static prefix in it", "give it a system text, tools, or static_bytes")
 	}
-	if f.Key != nil && h.record != nil && p.salt == p.head.salt && p.Entry.Model == "" {
-		real, err := f.Key(h.protocol, h.record, p.target)
+	if p.head.record != nil && p.salt == p.head.salt && p.Entry.Model == "" {
+		real, err := f.Key(p.head.protocol, p.head.record, p.target)
 		if err != nil {
 			return fmt.Errorf("cannot read the recorded request: %w", err)
 		}
