@@ -16,6 +16,12 @@ func (c *Config) check(v *validator) {
 		v.fail("tls", "cert_file and key_file go together; set both or none")
 	}
 	c.Limits.check(v)
+	if r := c.Retry.Max; r != nil && (*r < 0 || *r > 10) {
+		v.fail("retry.max", "%d is not within 0..10", *r)
+	}
+	ranged(v, "retry.budget", c.Retry.Budget, 0, 1)
+	ranged(v, "work.quantum_tokens", c.Work.QuantumTokens, 1, 1<<24)
+	ranged(v, "work.bytes_per_token", c.Work.BytesPerToken, 1, 64)
 	if len(c.Pools) == 0 {
 		v.fail("pools", "no pool is configured; name at least one with its engines")
 	}
@@ -71,10 +77,6 @@ func (p *Pool) check(v *validator, path string, engines, models map[string]strin
 	}
 	p.Placement.check(v, path+".placement")
 	p.Health.check(v, path+".health")
-	if r := p.Retry.Max; r != nil && (*r < 0 || *r > 10) {
-		v.fail(path+".retry.max", "%d is not within 0..10", *r)
-	}
-	ranged(v, path+".retry.budget", p.Retry.Budget, 0, 1)
 }
 
 // claim notes a model name that two pools would serve: the answer would depend on order.
@@ -119,8 +121,6 @@ func (p *Placement) check(v *validator, path string) {
 	ranged(v, path+".margin", p.Margin, 0, 1e6)
 	ranged(v, path+".hard", p.Hard, 1, 1e6)
 	ranged(v, path+".owners", p.Owners, 1, 65535)
-	ranged(v, path+".quantum_tokens", p.QuantumTokens, 1, 1<<24)
-	ranged(v, path+".bytes_per_token", p.BytesPerToken, 1, 64)
 	ranged(v, path+".completion_lead", p.CompletionLead, 64, 16<<20)
 }
 

@@ -20,6 +20,8 @@ type Config struct {
 	Admin     string    `yaml:"admin"`  // address of the admin port; default 127.0.0.1:8081, "off" = none
 	TLS       ServerTLS `yaml:"tls"`
 	Limits    Limits    `yaml:"limits"`
+	Retry     Retry     `yaml:"retry"`
+	Work      Work      `yaml:"work"`
 	Pools     []Pool    `yaml:"pools"`
 	Bindings  Bindings  `yaml:"bindings"`
 	Prewarm   Prewarm   `yaml:"prewarm"`
@@ -64,7 +66,6 @@ type Pool struct {
 	Salt       string            `yaml:"salt"` // mixed into every fingerprint of the pool; default none
 	Placement  Placement         `yaml:"placement"`
 	Health     Health            `yaml:"health"`
-	Retry      Retry             `yaml:"retry"`
 }
 
 // Engine is one server, or one data-parallel rank of it.
@@ -91,10 +92,14 @@ type Placement struct {
 	Margin         float64 `yaml:"margin"`          // in requests; default 1
 	Hard           float64 `yaml:"hard"`            // in requests, for followers of a warm prefix; default 64
 	Owners         int     `yaml:"owners"`          // owners per prefix; default 0 = by its share of the load
-	QuantumTokens  int     `yaml:"quantum_tokens"`  // uncached prompt tokens that weigh as one request; default 8192
-	BytesPerToken  int     `yaml:"bytes_per_token"` // estimate; default 4
-	FatTokens      int     `yaml:"fat_tokens"`      // static prefix length guarded by the warm gate; default 4096; negative = off
 	CompletionLead Size    `yaml:"completion_lead"` // leading bytes of a raw prompt that make its key; default 4KiB
+}
+
+// Work says how requests are weighed before an engine has counted their tokens.
+type Work struct {
+	QuantumTokens int `yaml:"quantum_tokens"`  // uncached prompt tokens that weigh as one request; default 8192
+	BytesPerToken int `yaml:"bytes_per_token"` // estimate; default 4
+	FatTokens     int `yaml:"fat_tokens"`      // static prefix length guarded by the warm gate; default 4096; negative = off
 }
 
 // Health tunes probes and saturation. Zero = default; docs/health.md explains each.
