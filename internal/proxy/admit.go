@@ -24,6 +24,9 @@ func (p *Proxy) headerReceived(h *fasthttp.RequestHeader) fasthttp.RequestConfig
 	cfg := fasthttp.RequestConfig{MaxRequestBodySize: p.opts.MaxBody}
 	n := h.ContentLength()
 	if n >= 0 && n < earlyCheck {
+		if n > 0 {
+			lendBody(h, n)
+		}
 		return cfg
 	}
 	if base := p.opts.Timeouts.ReadRequest; base > 0 {
@@ -37,6 +40,10 @@ func (p *Proxy) headerReceived(h *fasthttp.RequestHeader) fasthttp.RequestConfig
 		// The smallest limit that is not "default"; onError asks checkHead again for
 		// the true reason.
 		cfg.MaxRequestBodySize = 1
+		return cfg
+	}
+	if n > 0 {
+		lendBody(h, n)
 	}
 	return cfg
 }

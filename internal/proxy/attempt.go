@@ -47,7 +47,7 @@ type exchange struct {
 	out   dialect.Outcome
 
 	bufs   net.Buffers
-	pieces [2*maxEdits + 2][]byte
+	pieces [][]byte // of the request, kept for its storage
 }
 
 // attempt is step 5: send the request to the picked node and wait for the first
@@ -56,6 +56,7 @@ func (c *call) attempt(fresh bool) (verdict, *failure) {
 	ex := &c.ex
 	ex.c, ex.up = c, ex.node.Value().(*Upstream)
 	c.record.Tries++
+	c.sent = c.p.opts.Now()
 	c.plan(ex.up)
 	if v, f := ex.connect(fresh); v != replyReady {
 		return v, f
@@ -132,12 +133,13 @@ func (ex *exchange) send() error {
 	pieces, length := c.splices.pieces(c.body, append(ex.pieces[:0], nil))
 	c.heads = c.appendRequestHead(c.heads[:0], ex.up, length)
 	pieces[0] = c.heads
+	ex.pieces = pieces
 	if length == 0 {
 		pieces = pieces[:1]
 	}
 	ex.bufs = pieces
 	_, err := ex.bufs.WriteTo(ex.conn.Conn)
-	clear(ex.pieces[:])
+	clear(ex.pieces)
 	ex.bufs = nil
 	if err != nil {
 		return ex.early(err)

@@ -65,6 +65,7 @@ type call struct {
 type request struct {
 	// What it is.
 	start    time.Time
+	sent     time.Time // of the last attempt
 	head     head
 	protocol dialect.Protocol
 	table    *Table
@@ -88,11 +89,13 @@ type request struct {
 	gate    gate
 	query   ring.Query
 	refusal ring.Refusal
+	blocked blocked
 	reason  ring.Reason
 	node    *ring.Node // of the last attempt
 	rank    int
 	tried   [8]*ring.Node
 	ntried  int
+	owners  int // of the key, counted once per request
 	retries int
 	saved   *savedReply
 
@@ -244,9 +247,6 @@ func (c *call) free() {
 		cc.cur.Store(nil)
 	}
 	c.phase.Store(uint32(phaseIdle))
-	if c.scan != nil {
-		scans.Put(c.scan)
-	}
 	c.reset()
 	calls.Put(c)
 }

@@ -97,7 +97,7 @@ func (c *call) releaseBody() {
 		scans.Put(c.scan)
 		c.scan = nil
 	}
-	c.ctx.Request.ResetBody()
+	reclaimBody(&c.ctx.Request)
 }
 
 // announceTrailer repeats the engine's announcement of trailer fields, which the

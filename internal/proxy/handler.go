@@ -139,6 +139,7 @@ func (c *call) refuse(f *failure) {
 	body := e.Body(c.protocol)
 	c.out = int64(len(body))
 	resp.SetBodyRaw(body)
+	c.releaseBody()
 	c.settle()
 }
 

@@ -36,6 +36,7 @@ func (c *call) serveModels() *failure {
 	resp.SetBodyRaw(body)
 	c.status, c.whole, c.committed = 200, true, true
 	c.out = int64(len(body))
+	c.releaseBody()
 	c.settle()
 	return nil
 }

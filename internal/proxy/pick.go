@@ -6,13 +6,23 @@ import (
 	"github.com/prefixring/prefixring/ring"
 )
 
+// blocked says what a call that got no node is waiting for.
+type blocked uint8
+
+const (
+	blockedNever   blocked = iota // nothing would change by waiting
+	blockedFull                   // nodes at their bound or at the pool's cap
+	blockedClosed                 // nodes closed to new work that are working, so they will open
+	blockedPrefill                // a cold prefill of the same prefix
+)
+
 // pick is step 4: choose a node and reserve a slot on it, or wait for one within
 // limits, or say why not.
 func (c *call) pick() *failure {
 	if c.choose(false) {
 		return nil
 	}
-	if c.ntried > 0 {
+	if c.ntried > 0 || c.blocked == blockedNever {
 		// A retry does not queue: every node that could take it has refused or is full.
 		return c.refused()
 	}
@@ -22,30 +32,66 @@ func (c *call) pick() *failure {
 // choose tries once. cold passes the warm gate.
 func (c *call) choose(cold bool) bool {
 	pool := c.route.pool
-	c.gate = gate{c: c, now: c.p.opts.Now(), cold: cold}
+	if c.owners == 0 && pool.Owners != nil && c.key != 0 {
+		c.owners = pool.Owners(c.key, c.work)
+	}
+	k := max(c.owners, 1)
+	c.gate = gate{c: c, now: c.p.opts.Now(), cold: cold, leads: k}
 	c.query = ring.Query{
-		Key: c.key, Second: c.second, K: 1, Work: c.work,
+		Key: c.key, Second: c.second, K: k, Work: c.work,
 		Bound: c.bound.node, Tried: c.tried[:c.ntried], Gate: &c.gate,
 	}
-	if pool.Owners != nil && c.key != 0 && c.ntried == 0 {
-		c.query.K = pool.Owners(c.key, c.work)
+	if c.key == 0 {
+		// Nothing to key on: the least loaded node of the whole pool.
+		c.query.Key, c.query.Second, c.query.K = c.seq.Load()+c.p.nextID.Load(), 0, len(pool.Ring.Nodes())
 	}
 	if c.reserve(pool) {
 		return true
 	}
-	if c.gate.skipped {
-		// Nothing but nodes that asked to be left alone, or that refused connections,
-		// is left: asking one of them beats refusing everybody.
-		c.gate.busy, c.gate.skipped = true, false
+	if c.gate.closed {
+		// Others are cold or full: a node that is proven warm may go above its usual
+		// bound rather than have the prefix computed once more.
+		c.query.Hard, c.gate.proven = true, true
 		if c.reserve(pool) {
 			return true
 		}
-		if c.gate.skipped && c.ntried == 0 {
-			c.gate.sick = true
-			return c.reserve(pool)
+		c.blocked = blockedPrefill
+		return false
+	}
+	if c.gate.skipped && c.lastResort(pool) {
+		return true
+	}
+	c.blocked = c.waitsFor(pool)
+	return false
+}
+
+// lastResort asks nodes that asked to be left alone, and on a first attempt those
+// that refused connections: asking one of them beats refusing everybody.
+func (c *call) lastResort(pool *Pool) bool {
+	c.gate.busy, c.gate.skipped = true, false
+	if c.reserve(pool) {
+		return true
+	}
+	if !c.gate.skipped || c.ntried > 0 {
+		return false
+	}
+	c.gate.sick = true
+	return c.reserve(pool)
+}
+
+// waitsFor says what the call waits for.
+func (c *call) waitsFor(pool *Pool) blocked {
+	switch {
+	case c.refusal == ring.AtBound || c.gate.full:
+		return blockedFull
+	case c.refusal == ring.AllClosed:
+		for _, n := range pool.Ring.Nodes() {
+			if n.InFlight() > 0 {
+				return blockedClosed
+			}
 		}
 	}
-	return false
+	return blockedNever
 }
 
 func (c *call) reserve(pool *Pool) bool {
@@ -59,60 +105,52 @@ func (c *call) reserve(pool *Pool) bool {
 	return true
 }
 
-// refused maps the ring's refusal.
+// refused is the answer when no node may be asked and none is waited for.
 func (c *call) refused() *failure {
-	switch c.refusal {
-	case ring.Empty, ring.AllClosed:
-		return &failNoEngine
-	default:
+	if c.blocked == blockedFull {
 		return &failBound
 	}
-}
-
-// hopeless reports that waiting cannot help.
-func hopeless(r ring.Refusal) bool {
-	return r != ring.Gated && r != ring.AtBound
+	return &failNoEngine
 }
 
 // wait queues the call until a node can take it, the limits pass, or the client
 // leaves.
 func (c *call) wait() *failure {
-	if hopeless(c.refusal) {
+	o := &c.p.opts.Queue
+	if o.Wait == 0 && c.blocked != blockedPrefill {
 		return c.refused()
 	}
-	o := &c.p.opts.Queue
-	pool := c.route.pool
-	if o.Wait == 0 && c.refusal != ring.Gated {
-		return &failBound
-	}
+	q := &c.route.pool.queue
 	w := &waiter{ready: make(chan struct{}, 1), scope: c.scope(), class: c.class()}
-	if !pool.queue.join(w, o.Depth) {
+	if !q.join(w, o.Depth) {
 		return &failQueueFull
 	}
 	began := c.p.opts.Now()
-	served := false
-	defer func() {
-		pool.queue.leave(w, served)
-		c.record.Queue = c.p.opts.Now().Sub(began)
+	f := c.waitIn(q, w)
+	q.leave(w, f == nil)
+	c.record.Queue = c.p.opts.Now().Sub(began)
+	if f == nil {
 		c.reason = ring.Wait
-	}()
-	limit := time.NewTimer(o.Wait)
-	defer limit.Stop()
-	gateLimit := time.NewTimer(max(o.Gate, o.Wait))
-	defer gateLimit.Stop()
+	}
+	return f
+}
+
+func (c *call) waitIn(q *waitQueue, w *waiter) *failure {
+	o := &c.p.opts.Queue
+	short, long := time.NewTimer(o.Wait), time.NewTimer(max(o.Gate, o.Wait))
+	defer short.Stop()
+	defer long.Stop()
 	for {
 		gone := c.waiter()
 		if gone == nil {
 			return c.cancelled().failure()
 		}
-		var leader <-chan struct{}
-		var timeUp <-chan time.Time = limit.C
-		if c.refusal == ring.Gated {
-			// The leader of this prefix may begin to answer; that can take the
-			// whole prefill, so the longer limit holds.
-			leader, timeUp = pool.Residency.Changed(c.key), gateLimit.C
-			if c.choose(false) { // it may have changed before we looked
-				served = true
+		leader, timeUp := (<-chan struct{})(nil), short.C
+		if c.blocked == blockedPrefill {
+			// The prefill can take many seconds, so the longer limit holds. It may have
+			// ended before the channel was made: look once more.
+			leader, timeUp = c.route.pool.Residency.Changed(c.key), long.C
+			if c.choose(false) {
 				return nil
 			}
 		}
@@ -127,14 +165,13 @@ func (c *call) wait() *failure {
 			return c.cancelled().failure()
 		}
 		if c.choose(late) {
-			served = true
 			return nil
 		}
 		if late {
 			return &failQueueWait
 		}
 		if woken {
-			pool.queue.pass()
+			q.pass()
 		}
 	}
 }

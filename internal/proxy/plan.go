@@ -10,9 +10,6 @@ import (
 	"github.com/prefixring/prefixring/internal/fingerprint"
 )
 
-// spanOf is short for the scanner's spans.
-type spanOf = fingerprint.Span
-
 // plan decides which fields of the body are changed for the engine. Nothing is
 // re-serialised: each change is a splice, and without one the body goes out as it
 // came in.
@@ -29,6 +26,13 @@ func (c *call) plan(up *Upstream) {
 		c.splices.replace(c.scan.Model, func(b []byte) []byte {
 			return appendJSONString(b, c.route.model)
 		})
+	}
+	if up.engine == dialect.SGLang {
+		// vLLM drops this block itself; here it would change the prompt of every
+		// request (engine_contracts 6.3).
+		for _, s := range c.scan.Strip {
+			c.splices.replace(s, func(b []byte) []byte { return b })
+		}
 	}
 	if c.wantsUsage() {
 		c.strip.on = true
@@ -62,7 +66,7 @@ func (c *call) planPriority(value int, head []byte) []byte {
 // client that said no is not overridden (field case B06c).
 func (c *call) wantsUsage() bool {
 	return c.p.opts.InjectUsage && c.stream && dialect.TakesIncludeUsage(c.protocol) &&
-		c.scan.IncludeUsage == fingerprint.Absent
+		c.scan.IncludeUsage == fingerprint.Unset
 }
 
 // saltable says if the tenant's own salt is added: generation only, and never over

@@ -98,9 +98,30 @@ func (c *call) measure() {
 			c.tokens = int64(c.scan.PromptBytes / o.BytesPerToken)
 		}
 		c.static = int64(c.scan.StaticBytes / o.BytesPerToken)
-		c.key = c.scan.Fingerprint(c.route.model, "", c.route.pool.Salt)
+		c.setKey()
+	}
+	kind := fingerprint.KindNone
+	if c.scanned {
+		kind = c.scan.Kind
+	}
+	c.record.Kind = kind.String()
+	if i := c.scan.Named; c.scanned && i >= 0 && i < len(c.route.pool.Named) {
+		c.record.Named = c.route.pool.Named[i]
 	}
 	c.work = ring.Unit + c.units(c.tokens-c.static)
+}
+
+// setKey derives the ring key. A request with nothing to key on has none: it goes
+// where there is room, and the record says so (field case B29).
+func (c *call) setKey() {
+	if c.scan.Kind == fingerprint.KindNone {
+		return
+	}
+	adapter := ""
+	if c.scan.Adapter.Present() {
+		adapter = string(c.text(c.scan.Adapter))
+	}
+	c.key = c.scan.Fingerprint(c.route.model, adapter, c.route.pool.Salt)
 }
 
 // units turns uncached prompt tokens into ring units.

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"github.com/prefixring/prefixring/internal/dialect"
+	"github.com/prefixring/prefixring/internal/fingerprint"
 	"github.com/prefixring/prefixring/ring"
 )
 
@@ -28,13 +29,8 @@ func (c *call) recall() {
 	if !c.scanned || c.protocol == dialect.Opaque {
 		return
 	}
-	conv, explicit := c.conversation()
-	c.second = conv.now
-	if explicit {
-		c.second = conv.now
-	} else if conv.now == 0 {
-		c.second = conv.next
-	}
+	conv := c.conversation()
+	c.second = c.spread(conv)
 	if b == nil {
 		return
 	}
@@ -45,6 +41,16 @@ func (c *call) recall() {
 	if name := b.Lookup(conv.now); name != "" {
 		c.bound.node = c.route.pool.Ring.Node(name)
 	}
+}
+
+// spread chooses among a prefix's owners: the same one for all turns of a
+// conversation. What the first message behind the static prefix is stays the same as
+// a conversation grows.
+func (c *call) spread(conv binding) uint64 {
+	if id := c.conversationID(); len(id) > 0 {
+		return conv.now
+	}
+	return mix(c.key, c.scan.Root)
 }
 
 // rebind remembers where a conversation was answered, on terminal evidence of
@@ -77,26 +83,19 @@ func (c *call) evict() {
 // same for all turns; without one, the history that both turns share is the key.
 // Either is mixed with the static prefix, which an id never replaces, and the
 // tenant.
-func (c *call) conversation() (conv binding, explicit bool) {
+func (c *call) conversation() (conv binding) {
 	base := mix(c.key, c.scope())
 	if id := c.conversationID(); len(id) > 0 {
 		k := digest(base, id)
-		return binding{now: k, next: k}, true
+		return binding{now: k, next: k}
 	}
-	bs := c.scan.Boundaries
-	if len(bs) == 0 {
-		return binding{}, false
+	if last, ok := c.scan.Last(); ok {
+		conv.next = nonzero(mix(base, last))
 	}
-	conv.next = nonzero(mix(base, bs[len(bs)-1].Hash))
-	// The last turn that was answered ends before the last assistant message: that
-	// boundary is where its request ended.
-	for i := len(bs) - 1; i > 0; i-- {
-		if bs[i].Assistant() {
-			conv.now = nonzero(mix(base, bs[i-1].Hash))
-			break
-		}
+	if answered, ok := c.scan.Answered(); ok {
+		conv.now = nonzero(mix(base, answered))
 	}
-	return conv, false
+	return conv
 }
 
 // conversationID returns the explicit conversation key of a request, or nothing.
@@ -105,7 +104,7 @@ func (c *call) conversationID() []byte {
 		return id
 	}
 	s := c.scan
-	for _, span := range [...]*spanOf{&s.PromptCacheKey, &s.Conversation, &s.SessionID} {
+	for _, span := range [...]fingerprint.Span{s.PromptCacheKey, s.Conversation, s.SessionID} {
 		if span.Present() {
 			return c.body[span.Start:span.End]
 		}

@@ -64,6 +64,7 @@ func (c *call) answerSaved(f *failure) *failure {
 	}
 	c.out = int64(len(s.body))
 	resp.SetBodyRaw(s.body)
+	c.releaseBody()
 	c.settle()
 	return nil
 }

@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"github.com/prefixring/prefixring/internal/dialect"
-	"github.com/prefixring/prefixring/ring"
 )
 
 // noteTimes takes the times that the tap makes visible. It runs for every piece of
@@ -11,21 +10,13 @@ func (c *call) noteTimes(ex *exchange) {
 	r := &c.record
 	if r.FirstByte == 0 {
 		r.FirstByte = max(c.p.opts.Now().Sub(c.start), 1)
-		c.begun()
+		if ex.head.status == 200 && !ex.tap.State().ErrorEvent {
+			c.begun()
+		}
 	}
 	if r.FirstToken == 0 && ex.head.eventStream && ex.tap.State().FirstToken {
 		r.FirstToken = max(c.p.opts.Now().Sub(c.start), 1)
 	}
-}
-
-// begun is called at the first octet of a body: the prompt has been computed. The
-// lead of a cold prefill ends, and the slot weighs only its request from now on.
-func (c *call) begun() {
-	if c.gate.lead != nil {
-		c.gate.drop()
-		c.route.pool.queue.wake()
-	}
-	c.ex.slot.Adjust(ring.Unit)
 }
 
 // settle is step 7: everything that a request took is given back and everything
@@ -109,7 +100,7 @@ func (c *call) account(why cause) {
 	}
 	if why == causeClientGone || why == causeClientStalled {
 		r.ErrorCode = why.failure().code
-		if c.out == 0 {
+		if !c.committed {
 			r.Status = why.failure().status
 		}
 	}

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/prefixring/prefixring/internal/fingerprint"
 )
@@ -10,46 +11,36 @@ import (
 // copied or written to: what goes to the engine is the list of its untouched pieces
 // with the new ones between them, so every other octet is the client's.
 type splices struct {
-	edits [maxEdits]edit
-	n     int
+	edits []edit // by place
 	text  []byte // backing of all replacements
 }
-
-// maxEdits: model, stream_options, priority, and one insertion at the head for all
-// fields that the client did not send.
-const maxEdits = 4
 
 type edit struct {
 	span   fingerprint.Span // what is replaced; empty = insertion before Start
 	t0, t1 int              // replacement in splices.text
 }
 
-func (s *splices) reset() { s.n, s.text = 0, s.text[:0] }
+func (s *splices) reset() { s.edits, s.text = s.edits[:0], s.text[:0] }
 
 // replace plans an edit. Spans must not overlap; their order does not matter.
 func (s *splices) replace(span fingerprint.Span, f func([]byte) []byte) {
-	if s.n == maxEdits {
-		panic("BUG: more splices than fields")
-	}
 	t0 := len(s.text)
 	s.text = f(s.text)
-	i := s.n
+	i := len(s.edits)
 	for i > 0 && s.edits[i-1].span.Start > span.Start {
-		s.edits[i] = s.edits[i-1]
 		i--
 	}
-	s.edits[i] = edit{span, t0, len(s.text)}
-	s.n++
+	s.edits = slices.Insert(s.edits, i, edit{span, t0, len(s.text)})
 }
 
 // pieces appends the pieces of the spliced body to dst and returns their total
 // length.
 func (s *splices) pieces(body []byte, dst [][]byte) ([][]byte, int) {
-	if s.n == 0 {
+	if len(s.edits) == 0 {
 		return append(dst, body), len(body)
 	}
 	at, total := 0, len(body)
-	for _, e := range s.edits[:s.n] {
+	for _, e := range s.edits {
 		if e.span.Start > at {
 			dst = append(dst, body[at:e.span.Start])
 		}

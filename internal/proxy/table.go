@@ -21,6 +21,9 @@ type Pool struct {
 	Named     []string         // names of the registered prefixes, in the scanner's order
 	Residency *residency.Table // nil = no warm gate
 	Salt      string           // mixed into every fingerprint, so that fleets do not share placements
+	// MaxInFlight caps the requests in flight on one node, whatever its bound. 0 = no
+	// cap: engines queue without limit by default, so health has to see it.
+	MaxInFlight int64
 	// Owners counts work of a fingerprint and says how many owners it has at present
 	// (ring.KSizer.Observe, or a fixed number); nil = 1.
 	Owners func(fingerprint uint64, work int64) int
