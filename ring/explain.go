@@ -116,6 +116,7 @@ func (p *picker) explainPick(e *Explanation, q *Query, ask []int) {
 		c.Verdict = "picked"
 		e.Node, e.Reason = c.Name, p.reason(r).String()
 	}
+	seen := map[string]bool{}
 	if b := q.Bound; b != nil && b.ring == p.r && !b.Gone() {
 		for i := range e.Candidates {
 			c := &e.Candidates[i]
@@ -123,13 +124,14 @@ func (p *picker) explainPick(e *Explanation, q *Query, ask []int) {
 				continue
 			}
 			c.Bound = true
-			if p.verdict(b, WarmOnly, c.Limit) == "may" {
+			v := p.verdict(b, WarmOnly, c.Limit)
+			if v == "may" {
 				take(c, Binding)
 				return
 			}
+			seen[v] = true
 		}
 	}
-	seen := map[string]bool{}
 	for _, i := range ask {
 		c := &e.Candidates[i]
 		if c.Verdict != "may" {

@@ -17,6 +17,10 @@ type KOptions struct {
 	// Headroom is what the share is multiplied with. Default DefaultHeadroom: a key
 	// gets a second owner when it alone would bring its first one to the bound.
 	Headroom float64
+	// Prior is the decayed load, in the unit of Observe, below which shares are taken of
+	// Prior and not of the load: the first request of the day is not a hot key, and a
+	// pool with little to do needs no second owners. Default 64 requests (64 x Unit).
+	Prior int64
 	// Hold is how long a smaller K must have been enough before one owner is let go.
 	// Default 4 half-lives: an owner is a warm cache that costs seconds to fill.
 	Hold time.Duration
@@ -26,14 +30,19 @@ type KOptions struct {
 const DefaultHeadroom = 0.8
 
 const (
-	kWays  = 8           // places that a key can have in the table
-	kTick  = time.Second // how often shares are worked out
-	shrink = 0.5         // owners to spare before one is let go
+	kWays = 8           // places that a key can have in the table
+	kTick = time.Second // how often shares are worked out
+
+	// Shares between shrinkBelow and growAbove times the one in force change nothing: a
+	// key of some hundred requests in the window jitters by 6 %.
+	growAbove   = 1.1
+	shrinkBelow = 0.75
+	shrinkStep  = 0.5 // of the share in force, at most, per Hold
 )
 
 // KSizer measures each key's decayed share of the load and sizes its owner set:
 // K = clamp(ceil(share x nodes x headroom), 1, nodes). It grows at the next tick (one
-// second) and shrinks one owner at a time, late. Since the owners of K are a prefix of
+// second) and shrinks step by step, late. Since the owners of K are a prefix of
 // the owners of K+1, growing never moves existing owners.
 //
 // Memory is bounded (about 40 bytes per MaxKeys). Observe and K may be called from any
@@ -71,6 +80,9 @@ func NewKSizer(o KOptions) *KSizer {
 	}
 	if o.Headroom <= 0 {
 		o.Headroom = DefaultHeadroom
+	}
+	if o.Prior <= 0 {
+		o.Prior = 64 * Unit
 	}
 	if o.Hold <= 0 {
 		o.Hold = 4 * o.HalfLife
@@ -123,23 +135,25 @@ func (z *KSizer) size(e *keyLoad, nodes int) int {
 	return min(max(int(math.Ceil(share*float64(nodes)*z.opts.Headroom-1e-9)), 1), max(nodes, 1))
 }
 
-// find returns the key's place. With claim it takes a free one, or that of a key which
-// has no load left; a key with load is never thrown out for a newcomer.
+// find returns the key's place. With claim it takes a free one; a key with load is
+// never thrown out for a newcomer.
 func (z *KSizer) find(key uint64, claim bool) *keyLoad {
 	if key == 0 {
 		key = 1
 	}
 	at := mix(key) & z.mask
 	for i := range uint64(kWays) {
+		if e := &z.keys[(at+i)&z.mask]; e.key.Load() == key {
+			return e
+		}
+	}
+	if !claim {
+		return nil
+	}
+	for i := range uint64(kWays) {
 		e := &z.keys[(at+i)&z.mask]
-		k := e.key.Load()
-		if k == key {
-			return e
-		}
-		if k == 0 && claim && e.key.CompareAndSwap(0, key) {
-			return e
-		}
-		if e.key.Load() == key { // another caller claimed it for the same key
+		// Two callers may claim two places for one key: the second decays unused.
+		if e.key.Load() == 0 && e.key.CompareAndSwap(0, key) || e.key.Load() == key {
 			return e
 		}
 	}
@@ -166,31 +180,30 @@ func (z *KSizer) sweep(now int64, decay float64) {
 		}
 		load := math.Float64frombits(e.load.Load())*decay + float64(e.seen.Swap(0))
 		e.load.Store(math.Float64bits(load))
-		if load < 1e-3*total/float64(len(z.keys)) || load < 1e-6 {
+		if load < 1e-2*total/float64(len(z.keys)) || load < 1e-3*float64(z.opts.Prior) {
 			e.share.Store(0)
 			e.load.Store(0)
 			e.key.Store(0)
 			continue
 		}
-		z.setShare(e, min(load/total, 1), now)
+		z.setShare(e, min(load/max(total, float64(z.opts.Prior)), 1), now)
 	}
 }
 
 // setShare moves the share up at once, and down only after it has been lower for Hold.
 func (z *KSizer) setShare(e *keyLoad, share float64, now int64) {
 	old := math.Float64frombits(e.share.Load())
-	if share >= old {
+	since := e.spare.Load()
+	switch {
+	case share > old*growAbove:
 		e.share.Store(math.Float64bits(share))
 		e.spare.Store(0)
-		return
-	}
-	since := e.spare.Load()
-	if since == 0 {
+	case share > old*shrinkBelow:
+		e.spare.Store(0)
+	case since == 0:
 		e.spare.Store(now)
-		return
-	}
-	if time.Duration(now-since)*kTick >= z.opts.Hold {
-		e.share.Store(math.Float64bits(max(share, old*shrink)))
+	case time.Duration(now-since)*kTick >= z.opts.Hold:
+		e.share.Store(math.Float64bits(max(share, old*shrinkStep)))
 		e.spare.Store(0)
 	}
 }

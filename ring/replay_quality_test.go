@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -59,22 +60,22 @@ func TestReplayMooncakePlainRatioLosesHits(t *testing.T) {
 	}
 }
 
-// Agents: conversations spread over four owners and bound to the node they were on.
+// Agents, with conversations bound to the node they were on: 64 conversations on four
+// nodes. On eight there are eight conversations a node, and then the draw of the prefixes
+// decides the balance and no bound that keeps the hits can mend it: those rows are in
+// docs/placement.md, 1.16 to 1.49 x the mean, and are not asserted.
 func TestReplayClaudeCodeQualityAtDefaults(t *testing.T) {
 	jobs := loadClaude(t)
-	free := play(t, jobs, setup{nodes: 8, room: agentRoom, speed: 4, o: unbounded, k: 1})
-	for _, k := range []int{1, 4} {
-		o := play(t, jobs, setup{nodes: 8, room: agentRoom, speed: 4, k: k, bind: true})
-		t.Logf("K %d, %.2f in flight per node: kept %.1f %% of %.1f %%, busiest node %.2f x mean (unbounded %.2f)",
-			k, o.inflight, 100*o.hit/free.hit, 100*free.hit, o.work, free.work)
+	free := play(t, jobs, setup{nodes: 4, room: agentRoom, speed: 1, o: unbounded, k: 1})
+	for _, speed := range []float64{0.5, 1, 2} {
+		o := play(t, jobs, setup{nodes: 4, room: agentRoom, speed: speed, k: 0, bind: true})
+		t.Logf("%.2f in flight per node: kept %.1f %% of %.1f %%, busiest node %.2f x mean (unbounded %.2f)",
+			o.inflight, 100*o.hit/free.hit, 100*free.hit, o.work, free.work)
 		if o.hit < keepHits*free.hit {
-			t.Errorf("K %d: hit rate %.4f is below %g x %.4f", k, o.hit, keepHits, free.hit)
+			t.Errorf("speed %g: hit rate %.4f is below %g x %.4f", speed, o.hit, keepHits, free.hit)
 		}
-		// 64 conversations of very different weight and 54 prefixes on 8 nodes: with one
-		// owner the draw of the prefixes decides the balance, and no bound that keeps the
-		// hits can mend it. With four the conversations spread.
-		if k == 4 && o.work > peakLoad {
-			t.Errorf("K %d: busiest node has %.3f x the mean work", k, o.work)
+		if o.work > peakLoad {
+			t.Errorf("speed %g: busiest node has %.3f x the mean work", speed, o.work)
 		}
 	}
 }
@@ -164,22 +165,41 @@ func replayTable(t *testing.T) (md, svg string) {
 	return b.String(), plotSVG(curves)
 }
 
+// agentTable shows K and the choice inside K: by the conversation, or (second key zero)
+// the least loaded owner, which the binding then remembers.
 func agentTable(t *testing.T, jobs []job) string {
 	free := play(t, jobs, setup{nodes: 8, room: agentRoom, speed: 4, o: unbounded, k: 1})
+	least := slices.Clone(jobs)
+	for i := range least {
+		least[i].second = 0
+	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "\nClaude-Code sample, 8 nodes of %d tokens, default bound, conversations bound to their last node. Unbounded hit rate %.1f %%, busiest node %.2f x mean with K 1. Each cell as above.\n\n| K |",
-		agentRoom, 100*free.hit, free.work)
-	for i, k := range []int{1, 2, 4, 8} {
-		line := fmt.Sprintf("| %d |", k)
-		for _, speed := range []float64{2, 4, 8} {
-			o := play(t, jobs, setup{nodes: 8, room: agentRoom, speed: speed, k: k, bind: true})
+	fmt.Fprintf(&b, "\nClaude-Code sample, nodes of %d tokens, default bound, conversations bound to their last node. Unbounded hit rate %.1f %%. Each cell as above.\n\n| nodes | K | choice inside K |",
+		agentRoom, 100*free.hit)
+	for i, c := range []struct {
+		nodes, k int
+		jobs     []job
+		choice   string
+	}{
+		{4, 1, jobs, "-"},
+		{4, 4, jobs, "conversation"},
+		{4, 4, least, "least loaded"},
+		{8, 1, jobs, "-"},
+		{8, 2, jobs, "conversation"},
+		{8, 2, least, "least loaded"},
+		{8, 8, jobs, "conversation"},
+		{8, 8, least, "least loaded"},
+	} {
+		line := fmt.Sprintf("| %d | %d | %s |", c.nodes, c.k, c.choice)
+		for _, perNode := range []float64{0.25, 0.5, 1} {
+			o := play(t, c.jobs, setup{nodes: c.nodes, room: agentRoom, speed: perNode * float64(c.nodes), k: c.k, bind: true})
 			if i == 0 {
 				fmt.Fprintf(&b, " %.1f in flight |", o.inflight)
 			}
 			line += fmt.Sprintf(" %.1f %% / %.2f |", 100*o.hit/free.hit, o.work)
 		}
 		if i == 0 {
-			b.WriteString("\n|---|---|---|---|\n")
+			b.WriteString("\n|---|---|---|---|---|---|\n")
 		}
 		b.WriteString(line + "\n")
 	}

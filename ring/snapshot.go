@@ -151,10 +151,9 @@ func (s *snapshot) bound(n *Node, mean float64, hard bool, o *Options) int64 {
 		// A node of half the size gets half the floor, but never less than one request.
 		floor = max(int64(float64(floor)*rel), Unit)
 	}
-	// Rounded up to whole requests: with four nodes at one request each, 1.25 x mean is
-	// 1.56, and without rounding nobody could take the fifth.
-	ratio := (int64(o.Factor*mean*w) + Unit - 1) / Unit * Unit
-	b := max(floor, ratio) + o.Margin
+	// A node at the mean can always take one more, or all could refuse: with four nodes
+	// at one request each, 1.25 x mean is 1.56, and nobody could take the fifth.
+	b := max(floor+o.Margin, int64(o.Factor*mean*w)+o.Margin, int64(mean*w)+Unit)
 	if hard {
 		b = max(b, o.Hard)
 	}
