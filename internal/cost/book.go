@@ -55,6 +55,9 @@ func NewBook(entries []Entry, rates []Rate, currency string) (*Book, error) {
 		faults = append(faults, b.overlaps(list)...)
 	}
 	if len(faults) == 0 {
+		for i := range b.prices {
+			b.prices[i].units = b.prices[i].integers()
+		}
 		return b, nil
 	}
 	sort.SliceStable(faults, func(i, j int) bool {

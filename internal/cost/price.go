@@ -27,6 +27,10 @@ type Entry struct {
 	Source string // where the price is from: a page, a contract; required, it is printed with each estimate
 	Date   string // day the source was read, YYYY-MM-DD; required
 
+	// GPU derives the amounts from own hardware instead; amounts, currency, source
+	// and date above must then be empty.
+	GPU *GPU
+
 	ValidFrom  time.Time // zero: always
 	ValidUntil time.Time // exclusive; zero: until a later entry of the same key begins
 }
@@ -40,6 +44,8 @@ type Price struct {
 	Currency                 string // of the amounts above: the book's
 	Source                   string // with the date, and with the exchange rate where one was used
 	From, Until              time.Time
+
+	units units // the amounts as integers, for budgets
 }
 
 // Of returns the exact cost of tokens.
@@ -111,49 +117,89 @@ func (e *PriceError) Error() string {
 
 // parse validates one entry on its own.
 func (e *Entry) parse(i int) (Price, []*PriceError) {
-	var bad []*PriceError
-	refuse := func(field, reason string) {
-		bad = append(bad, &PriceError{"prices", i, field, reason})
+	c := &checker{index: i}
+	c.require("model", e.Model)
+	if !e.ValidUntil.IsZero() && !e.ValidFrom.Before(e.ValidUntil) {
+		c.refuse("valid_until", "is not after valid_from")
 	}
-	amount := func(field, text string, other decimal.Decimal) decimal.Decimal {
-		if text == "" {
-			return other
-		}
-		if strings.HasPrefix(text, "-") {
-			refuse(field, fmt.Sprintf("%q is negative", text))
-			return other
-		}
-		d, err := ParseAmount(text)
-		if err != nil {
-			refuse(field, err.Error())
-		}
-		return d
+	var p Price
+	if e.GPU != nil {
+		p = e.derived(c)
+	} else {
+		p = e.listed(c)
 	}
-	for _, must := range [...]struct{ field, value string }{
-		{"model", e.Model}, {"input", e.Input}, {"output", e.Output}, {"source", e.Source}, {"date", e.Date},
-	} {
-		if must.value == "" {
-			refuse(must.field, "is missing")
-		}
-	}
+	p.Model, p.Tier, p.Channel, p.From, p.Until = e.Model, e.Tier, e.Channel, e.ValidFrom, e.ValidUntil
+	return p, c.bad
+}
+
+func (e *Entry) listed(c *checker) Price {
+	c.require("input", e.Input)
+	c.require("output", e.Output)
+	c.require("source", e.Source)
+	c.require("date", e.Date)
 	if !currency(e.Currency) {
-		refuse("currency", fmt.Sprintf("%q is not three capital letters such as USD", e.Currency))
+		c.refuse("currency", fmt.Sprintf("%q is not three capital letters such as USD", e.Currency))
 	}
 	if _, err := time.Parse(time.DateOnly, e.Date); err != nil && e.Date != "" {
-		refuse("date", fmt.Sprintf("%q is not a day such as 2026-11-30", e.Date))
+		c.refuse("date", fmt.Sprintf("%q is not a day such as 2026-11-30", e.Date))
 	}
-	if !e.ValidUntil.IsZero() && !e.ValidFrom.Before(e.ValidUntil) {
-		refuse("valid_until", "is not after valid_from")
+	p := Price{Currency: e.Currency, Source: e.Source + " (" + e.Date + ")"}
+	p.Input = c.amount("input", e.Input, decimal.Zero)
+	p.Output = c.amount("output", e.Output, decimal.Zero)
+	p.CacheRead = c.amount("cache_read", e.CacheRead, p.Input)
+	p.Write5m = c.amount("cache_write_5m", e.Write5m, p.Input)
+	p.Write1h = c.amount("cache_write_1h", e.Write1h, p.Write5m)
+	p.Reasoning = c.amount("reasoning", e.Reasoning, p.Output)
+	return p
+}
+
+func (e *Entry) derived(c *checker) Price {
+	for _, f := range [...]struct{ field, value string }{
+		{"currency", e.Currency}, {"input", e.Input}, {"output", e.Output}, {"cache_read", e.CacheRead},
+		{"cache_write_5m", e.Write5m}, {"cache_write_1h", e.Write1h}, {"reasoning", e.Reasoning}, {"source", e.Source}, {"date", e.Date},
+	} {
+		if f.value != "" {
+			c.refuse(f.field, "stands beside gpu, which derives it")
+		}
 	}
-	p := Price{Model: e.Model, Tier: e.Tier, Channel: e.Channel, Currency: e.Currency, From: e.ValidFrom, Until: e.ValidUntil}
-	p.Source = e.Source + " (" + e.Date + ")"
-	p.Input = amount("input", e.Input, decimal.Zero)
-	p.Output = amount("output", e.Output, decimal.Zero)
-	p.CacheRead = amount("cache_read", e.CacheRead, p.Input)
-	p.Write5m = amount("cache_write_5m", e.Write5m, p.Input)
-	p.Write1h = amount("cache_write_1h", e.Write1h, p.Write5m)
-	p.Reasoning = amount("reasoning", e.Reasoning, p.Output)
-	return p, bad
+	s, err := e.GPU.Derive(e.Model)
+	if err != nil {
+		c.refuse("gpu", err.Error())
+		return Price{}
+	}
+	return s.Price
+}
+
+// checker collects the faults of one entry.
+type checker struct {
+	index int
+	bad   []*PriceError
+}
+
+func (c *checker) refuse(field, reason string) {
+	c.bad = append(c.bad, &PriceError{"prices", c.index, field, reason})
+}
+
+func (c *checker) require(field, value string) {
+	if value == "" {
+		c.refuse(field, "is missing")
+	}
+}
+
+// amount parses an amount; an absent one takes another's value.
+func (c *checker) amount(field, text string, other decimal.Decimal) decimal.Decimal {
+	if text == "" {
+		return other
+	}
+	if strings.HasPrefix(text, "-") {
+		c.refuse(field, fmt.Sprintf("%q is negative", text))
+		return other
+	}
+	d, err := ParseAmount(text)
+	if err != nil {
+		c.refuse(field, err.Error())
+	}
+	return d
 }
 
 func currency(s string) bool {

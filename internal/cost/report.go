@@ -112,7 +112,8 @@ type Reporter struct {
 	book     *Book
 	o        ReportOptions
 	groups   map[groupKey]*group
-	prices   map[priceKey]*priceSpan
+	prices   map[priceKey]*priceAt
+	days     map[int64]int64 // minute -> beginning of its day, seconds
 	first    int64
 	last     int64
 	any      bool
@@ -122,13 +123,12 @@ type Reporter struct {
 
 // groupKey holds the dimensions of a group that rows differ in.
 type groupKey struct {
-	key Key   // the fields grouped by, others zero
-	day int64 // start of the day or hour, seconds
+	key       Key   // the fields grouped by, others zero
+	day, hour int64 // their beginnings, seconds
 }
 
-// priceSpan remembers the last price that was looked up for a key, with the span
-// for which it is the answer.
-type priceSpan struct {
+// priceAt remembers the price that was looked up last for a key.
+type priceAt struct {
 	minute int64
 	price  *Price
 	set    bool
@@ -139,7 +139,7 @@ func NewReporter(book *Book, o ReportOptions) *Reporter {
 	if o.Location == nil {
 		o.Location = time.UTC
 	}
-	r := &Reporter{book: book, o: o, groups: map[groupKey]*group{}, prices: map[priceKey]*priceSpan{}}
+	r := &Reporter{book: book, o: o, groups: map[groupKey]*group{}, prices: map[priceKey]*priceAt{}, days: map[int64]int64{}}
 	if !o.From.IsZero() {
 		r.from = minuteOf(o.From)
 	}
@@ -180,16 +180,16 @@ func (r *Reporter) price(row *Row) *Price {
 		return nil
 	}
 	k := priceKey{row.Model, row.Tier, row.Channel}
-	span := r.prices[k]
-	if span == nil {
-		span = &priceSpan{}
-		r.prices[k] = span
+	at := r.prices[k]
+	if at == nil {
+		at = &priceAt{}
+		r.prices[k] = at
 	}
-	if !span.set || span.minute != row.Minute {
-		span.price, _ = r.book.Lookup(row.Model, row.Tier, row.Channel, row.Start())
-		span.minute, span.set = row.Minute, true
+	if !at.set || at.minute != row.Minute {
+		at.price, _ = r.book.Lookup(row.Model, row.Tier, row.Channel, row.Start())
+		at.minute, at.set = row.Minute, true
 	}
-	return span.price
+	return at.price
 }
 
 func (r *Reporter) group(row *Row) *group {
@@ -227,15 +227,23 @@ func (r *Reporter) key(row *Row) groupKey {
 			// clocks go back: the offset keeps the two apart.
 			_, offset := row.Start().In(r.o.Location).Zone()
 			local := row.Minute*60 + int64(offset)
-			k.day = local - mod(local, 3600) - int64(offset)
+			k.hour = local - mod(local, 3600) - int64(offset)
 		case ByDay:
-			y, m, day := row.Start().In(r.o.Location).Date()
-			if k.day == 0 {
-				k.day = time.Date(y, m, day, 0, 0, 0, 0, r.o.Location).Unix()
-			}
+			k.day = r.dayOf(row)
 		}
 	}
 	return k
+}
+
+// dayOf returns the beginning of the row's local day.
+func (r *Reporter) dayOf(row *Row) int64 {
+	day, ok := r.days[row.Minute]
+	if !ok {
+		y, m, d := row.Start().In(r.o.Location).Date()
+		day = time.Date(y, m, d, 0, 0, 0, 0, r.o.Location).Unix()
+		r.days[row.Minute] = day
+	}
+	return day
 }
 
 func mod(a, b int64) int64 {
@@ -266,7 +274,7 @@ func (r *Reporter) values(row *Row, k groupKey) []string {
 		case ByMinute:
 			out[i] = row.Start().In(r.o.Location).Format(time.RFC3339)
 		case ByHour:
-			out[i] = time.Unix(k.day, 0).In(r.o.Location).Format("2006-01-02T15:04Z07:00")
+			out[i] = time.Unix(k.hour, 0).In(r.o.Location).Format("2006-01-02T15:04Z07:00")
 		case ByDay:
 			out[i] = row.Start().In(r.o.Location).Format(time.DateOnly)
 		}
