@@ -39,9 +39,13 @@ type happening struct {
 	seq  int32 // its place among the node's own
 }
 
-func newFleet(o *Options) (*fleet, error) {
+func newFleet(o *Options, stages []Stage) (*fleet, error) {
 	f := &fleet{nodes: make([]node, o.Engines)}
-	f.window = time.Duration((o.Engine.Cost.FrontFixed + o.Engine.Cost.FrontToken*float64(o.Source.MinTokens())) * float64(time.Second))
+	least := stages[0].Source.MinTokens()
+	for _, s := range stages {
+		least = min(least, s.Source.MinTokens())
+	}
+	f.window = time.Duration((o.Engine.Cost.FrontFixed + o.Engine.Cost.FrontToken*float64(least)) * float64(time.Second))
 	for i := range f.nodes {
 		n := &f.nodes[i]
 		n.cfg = o.Engine

@@ -59,17 +59,18 @@ type Options struct {
 // Result is what one policy did. Times are simulated.
 type Result struct {
 	Policy   string `json:"policy"`
+	Stage    string `json:"stage,omitempty"`
 	Requests int64  `json:"requests"`
 	Finished int64  `json:"finished"`
 	Errors   int64  `json:"errors"`
 	Refused  int64  `json:"refused"` // of the errors: shed by the router
-	Retried  int64  `json:"retried"`
+	Cut      int64  `json:"cut"`     // of the errors: the engine died in the middle of the answer
+	Retried  int64  `json:"retried"` // after an engine's death
 
 	PromptTokens int64   `json:"prompt_tokens"`
 	CachedTokens int64   `json:"cached_tokens"`
 	HitRate      float64 `json:"hit_rate"`
 	ColdPrefills int64   `json:"cold_prefills"`
-	// ColdFirstMinute counts the cold prefills of requests that came in the busiest minute's start.
 	OutputTokens int64   `json:"output_tokens"`
 	TokenRate    float64 `json:"output_tokens_per_second"`
 

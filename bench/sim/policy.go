@@ -32,7 +32,7 @@ type policy interface {
 
 // Policies lists the names, in the order of the tables.
 func Policies() []string {
-	return []string{"round-robin", "random", "least-loaded", "p2c", "chwbl", "index-approx", "ring", "ring+bindings", "oracle"}
+	return []string{"round-robin", "random", "least-loaded", "p2c", "chwbl", "index-approx", "index-precise", "greedy", "ring", "ring+bindings"}
 }
 
 func newPolicy(s *simulation, router int) (policy, error) {
@@ -53,9 +53,11 @@ func newPolicy(s *simulation, router int) (policy, error) {
 	case "chwbl":
 		return newCHWBL(b), nil
 	case "index-approx":
-		return newIndex(b), nil
-	case "oracle":
-		return &oracle{b}, nil
+		return newIndex(b, false), nil
+	case "index-precise":
+		return newIndex(b, true), nil
+	case "greedy":
+		return &greedy{b}, nil
 	case "ring", "ring+bindings":
 		return newRing(b, s.o.Policy == "ring+bindings")
 	}

@@ -7,13 +7,14 @@ import (
 	"github.com/prefixring/prefixring/internal/fakeengine/core"
 )
 
-// oracle sees every engine's true cache and queue, at no cost and without delay, and
+// greedy sees every engine's true cache and queue, at no cost and without delay, and
 // sends each request where it is expected to have its first token soonest. No router
-// can know that much: what it reaches is the bar that the others are measured by. Its
-// view is that of the end of the simulation's window, so it sees a little ahead.
-type oracle struct{ base }
+// can know that much, and yet it is no upper bound: it warms a prefix wherever there is
+// a gap, and where memory is short its copies drive each other out. Its view is that of
+// the end of the simulation's window, so it sees a little ahead.
+type greedy struct{ base }
 
-func (p *oracle) pick(_ time.Duration, f *flight, _ bool) (int32, verdict) {
+func (p *greedy) pick(_ time.Duration, f *flight, _ bool) (int32, verdict) {
 	if len(p.alive) == 0 {
 		return 0, refuse
 	}
@@ -58,19 +59,20 @@ func prefill(c *core.Cost, cached, tokens int) float64 {
 
 // index is the approximate prefix index of the common gateways: it remembers which
 // blocks it has sent where, in an LRU per node of the size that it believes the cache
-// has, and adds a score for the matched share and one for the load.
+// has, and adds scores for the matched share, the queue and the KV use.
 type index struct {
 	base
 	nodes []blockLRU
 	room  int
+	exact bool // asks the engines' true caches instead: the precise index, the oracle
 }
 
 // indexBlock is how many engine blocks one index block covers: coarser, as the public
 // ones are (64 tokens and more), and as many fewer entries.
 const indexBlock = 16
 
-func newIndex(b base) *index {
-	p := &index{base: b, nodes: make([]blockLRU, b.s.o.Engines)}
+func newIndex(b base, exact bool) *index {
+	p := &index{base: b, nodes: make([]blockLRU, b.s.o.Engines), exact: exact}
 	block := b.s.o.Engine.BlockSize
 	if block == 0 {
 		block = 16
@@ -115,26 +117,25 @@ func (p *index) pick(_ time.Duration, f *flight, _ bool) (int32, verdict) {
 	if len(p.alive) == 0 {
 		return 0, refuse
 	}
-	all := max(1, f.Prompt.Tokens/(p.blockSize()*p.stride()))
-	most := 1
+	deep := 0
 	for _, n := range p.alive {
-		most = max(most, p.load[n])
+		st := p.s.fleet.nodes[n].core.Stats()
+		deep = max(deep, st.Waiting+st.Pending)
 	}
 	best, top, ties := int32(-1), math.Inf(-1), 0
 	for _, n := range p.alive {
 		if f.barred(n) {
 			continue
 		}
-		hit := 0
-		p.blocks(&f.Request, func(h uint64) bool {
-			if p.nodes[n].at[h] == nil {
-				return false
-			}
-			hit++
-			return true
-		})
-		// The weights are those of llm-d's default profile: prefix 3, queue 2 of 5.
-		score := 3*float64(hit)/float64(all) + 2*(1-float64(p.load[n])/float64(most))
+		hit := p.matched(n, &f.Request)
+		// The weights are those of llm-d's guides: prefix 3, waiting queue 2, KV use 2. Queue
+		// and use are the engine's own metrics, seen here without delay.
+		st := p.s.fleet.nodes[n].core.Stats()
+		queue := 1.0
+		if deep > 0 {
+			queue = 1 - float64(st.Waiting+st.Pending)/float64(deep)
+		}
+		score := 3*hit + 2*queue + 2*(1-st.Usage())
 		switch {
 		case score > top+1e-12:
 			best, top, ties = n, score, 1
@@ -147,11 +148,29 @@ func (p *index) pick(_ time.Duration, f *flight, _ bool) (int32, verdict) {
 	if best < 0 {
 		return 0, refuse
 	}
-	p.blocks(&f.Request, func(h uint64) bool {
-		p.nodes[best].touch(h, p.room)
+	if !p.exact {
+		p.blocks(&f.Request, func(h uint64) bool {
+			p.nodes[best].touch(h, p.room)
+			return true
+		})
+	}
+	return p.take(best)
+}
+
+// matched is the share of the prompt that the index has for a node.
+func (p *index) matched(n int32, r *Request) float64 {
+	if p.exact {
+		return float64(p.s.fleet.nodes[n].core.Cached(&r.Prompt)) / float64(r.Prompt.Tokens)
+	}
+	hit := 0
+	p.blocks(r, func(h uint64) bool {
+		if p.nodes[n].at[h] == nil {
+			return false
+		}
+		hit++
 		return true
 	})
-	return p.take(best)
+	return float64(hit) / float64(max(1, r.Prompt.Tokens/(p.blockSize()*p.stride())))
 }
 
 func (p *index) change(now time.Duration, node int32, up, lost bool) {

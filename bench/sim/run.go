@@ -82,35 +82,78 @@ func (t *timers) Pop() any {
 // Run simulates. It returns an error for options that make no sense, or when the
 // context ends, with what was simulated until then.
 func Run(ctx context.Context, o Options) (Result, error) {
-	if err := o.fill(); err != nil {
+	all, err := RunStages(ctx, o, []Stage{{Source: o.Source}})
+	if len(all) == 0 {
 		return Result{}, err
 	}
+	return all[0], err
+}
+
+// Stage is a part of a run that is measured by itself.
+type Stage struct {
+	Name   string
+	Source Source
+}
+
+// RunStages runs one stage after the other on the same fleet: each begins when the one
+// before has drained, and finds the caches as they were left. Options.Source may be nil.
+func RunStages(ctx context.Context, o Options, stages []Stage) ([]Result, error) {
+	if len(stages) == 0 {
+		return nil, fmt.Errorf("%w: no stages", ErrUsage)
+	}
+	if o.Source == nil {
+		o.Source = stages[0].Source
+	}
+	if err := o.fill(); err != nil {
+		return nil, err
+	}
 	s := &simulation{o: &o, changes: o.Changes, sums: newSums()}
-	begun := time.Now()
 	var err error
-	if s.fleet, err = newFleet(&o); err != nil {
-		return Result{}, err
+	if s.fleet, err = newFleet(&o, stages); err != nil {
+		return nil, err
 	}
 	for i := range o.Routers {
 		p, err := newPolicy(s, i)
 		if err != nil {
-			return Result{}, err
+			return nil, err
 		}
 		s.routers = append(s.routers, p)
 	}
 	s.queue = make([][]*flight, o.Routers)
-	start, err := s.prewarm()
-	if err != nil {
-		return Result{}, err
+	if err := s.prewarm(); err != nil {
+		return nil, err
 	}
-	s.head, s.more = o.Source.Next()
-	s.sums.offset = start
-	s.head.At += start
+	var out []Result
+	for _, st := range stages {
+		begun := time.Now()
+		err := s.stage(ctx, st)
+		r := s.result(time.Since(begun))
+		r.Stage = st.Name
+		out = append(out, r)
+		if err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+// stage reads one source to its end.
+func (s *simulation) stage(ctx context.Context, st Stage) error {
+	warm, took := s.sums.prewarmed, s.sums.prewarm
+	s.sums = newSums()
+	s.sums.prewarmed, s.sums.prewarm, s.sums.offset = warm, took, s.now
+	for i := range s.fleet.nodes {
+		s.sums.before = append(s.sums.before, s.fleet.nodes[i].total())
+	}
+	s.o.Source = st.Source
+	if s.head, s.more = st.Source.Next(); s.more {
+		s.head.At += s.now
+	}
+	s.timers = s.timers[:0]
 	if s.needPoll() {
-		s.later(timer{at: start + o.Poll, kind: poll})
+		s.later(timer{at: s.now + s.o.Poll, kind: poll})
 	}
-	err = s.loop(ctx)
-	return s.result(time.Since(begun)), err
+	return s.loop(ctx)
 }
 
 // loop goes window by window.
@@ -340,9 +383,12 @@ func (s *simulation) fail(f *flight, refused bool) {
 
 // happened handles one engine event.
 func (s *simulation) happened(h happening) {
+	if h.Tag == noFlight {
+		return
+	}
 	f := s.flights[h.Tag]
 	if f == nil || f.node != h.node || f.id != h.ID {
-		return // a prewarm request, or one that was given up
+		return // given up meanwhile
 	}
 	p := s.routers[f.router]
 	switch h.Kind {
@@ -350,7 +396,7 @@ func (s *simulation) happened(h happening) {
 		f.cached = h.Cached
 	case core.First:
 		f.first = s.now
-		s.sums.first(f, s.now)
+		s.sums.first(f, s.now, s.fleet.nodes[h.node].core.Config().BlockSize)
 		p.first(s.now, f)
 		s.wake(f.router)
 	case core.Finished:
@@ -390,6 +436,9 @@ func (s *simulation) change(c Change) {
 			continue
 		}
 		s.routers[f.router].done(s.now, f, false)
+		if f.first > 0 {
+			s.sums.cut++
+		}
 		if f.first > 0 || f.tries >= s.o.Retries {
 			s.fail(f, false)
 			continue
@@ -412,17 +461,17 @@ func (s *simulation) needPoll() bool {
 }
 
 // prewarm warms the prefixes on the nodes that the policy's ring names, one after the
-// other on each node, and returns when the last is done.
-func (s *simulation) prewarm() (time.Duration, error) {
+// other on each node.
+func (s *simulation) prewarm() error {
 	if !s.o.Prewarm {
-		return 0, nil
+		return nil
 	}
 	for i := range s.o.Prefixes {
 		p := &s.o.Prefixes[i]
 		for _, n := range s.routers[0].owners(p.Key, p.Share) {
 			r := Request{Prompt: p.Prompt, Output: 1, Key: p.Key, Static: p.Prompt.Static}
-			if _, err := s.fleet.submit(n, 0, &r, 1<<63); err != nil {
-				return 0, fmt.Errorf("cannot prewarm prefix %d: %w", i, err)
+			if _, err := s.fleet.submit(n, 0, &r, noFlight); err != nil {
+				return fmt.Errorf("cannot prewarm prefix %d: %w", i, err)
 			}
 			s.sums.prewarmed++
 			for _, router := range s.routers {
@@ -430,15 +479,14 @@ func (s *simulation) prewarm() (time.Duration, error) {
 			}
 		}
 	}
-	var at time.Duration
 	for len(s.fleet.active) > 0 {
-		at += time.Second
-		s.fleet.advance(at)
+		s.now += time.Second
+		s.fleet.advance(s.now)
 	}
+	s.sums.prewarm = s.now
 	s.fleet.happen, s.fleet.next = s.fleet.happen[:0], 0
-	for i := range s.fleet.nodes {
-		s.sums.before = append(s.sums.before, s.fleet.nodes[i].core.Stats())
-	}
-	s.now = at
-	return at, nil
+	return nil
 }
+
+// noFlight is the tag of prewarm requests, which no flight has.
+const noFlight = 1 << 63

@@ -19,7 +19,7 @@ type Request struct {
 	Recall  uint64 // boundary up to which an earlier turn was answered; 0: none
 	Bind    uint64 // the boundary that this turn's answer will be
 	Turn    int
-	head    []uint64 // the hashes of Prompt.Head, which keeps its own to itself
+	head    []uint64                                // the hashes of Prompt.Head, which keeps its own to itself
 	next    func(end time.Duration) (Request, bool) // the turn after this one; nil: none
 }
 

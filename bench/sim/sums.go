@@ -14,13 +14,15 @@ import (
 type sums struct {
 	ttft, tpot, e2e dist
 
-	offset    time.Duration // when the traffic began: after the prewarm
+	offset    time.Duration // when the stage began
+	prewarm   time.Duration // how long the prewarm took
 	before    []core.Stats  // of each engine, at that time
 	requests  int64
 	finished  int64
 	errors    int64
 	refused   int64
 	retried   int64
+	cut       int64
 	waited    int64
 	prewarmed int64
 	last      time.Duration
@@ -108,18 +110,20 @@ func (s *sums) arrived(at time.Duration) {
 	s.minute(at).Requests++
 }
 
-func (s *sums) first(f *flight, now time.Duration) {
+func (s *sums) first(f *flight, now time.Duration, block int) {
 	v := now - f.At
 	s.ttft.record(v)
 	m := s.minute(f.At)
 	m.ttft += v
 	m.started++
 	m.TTFTMax = max(m.TTFTMax, float64(v)/1e6)
+	if core.ColdHead(f.Static, f.cached, block) {
+		m.Cold++
+	}
 	m.Prompt += int64(f.Prompt.Tokens)
 	m.Cached += int64(f.cached)
 }
 
-// cold notes a cold prefill of a request that came at that time.
 func (s *sums) done(f *flight, now time.Duration, _ int32) {
 	s.finished++
 	s.last = max(s.last, now)
@@ -140,9 +144,9 @@ func (s *sums) failed(f *flight, refused bool) {
 func (s *simulation) result(wall time.Duration) Result {
 	u := s.sums
 	r := Result{
-		Policy: s.o.Policy, Requests: u.requests, Finished: u.finished, Errors: u.errors, Refused: u.refused, Retried: u.retried,
+		Policy: s.o.Policy, Requests: u.requests, Finished: u.finished, Errors: u.errors, Refused: u.refused, Retried: u.retried, Cut: u.cut,
 		TTFT: u.ttft.quantiles(), TPOT: u.tpot.quantiles(), E2E: u.e2e.quantiles(), Reasons: u.reasons,
-		PrewarmSeconds: u.offset.Seconds(), PrewarmPrefills: u.prewarmed, Minutes: u.minutes, Wall: wall.Seconds(),
+		PrewarmSeconds: u.prewarm.Seconds(), PrewarmPrefills: u.prewarmed, Minutes: u.minutes, Wall: wall.Seconds(),
 	}
 	length := (u.last - u.offset).Seconds()
 	r.Duration = length
@@ -156,6 +160,7 @@ func (s *simulation) result(wall time.Duration) Result {
 			t.Cold -= b.Cold
 			t.Busy -= b.Busy
 			t.Evicted -= b.Evicted
+			t.Preemptions -= b.Preemptions
 		}
 		r.PromptTokens += t.Prompt
 		r.CachedTokens += t.Cached
