@@ -105,3 +105,11 @@ func (p *Prompt) hash(i int) uint64 {
 	}
 	return p.Head.h[i]
 }
+
+// Hashes returns the chain's hashes, which must not be changed.
+func (c *Chain) Hashes() []uint64 {
+	if c == nil {
+		return nil
+	}
+	return c.h
+}
