@@ -1,6 +1,9 @@
 package session
 
-import "hash/maphash"
+import (
+	"encoding/binary"
+	"hash/maphash"
+)
 
 // Scope is everything that a binding depends on: a change of any field is another
 // binding. Fields that don't apply stay zero.
@@ -39,42 +42,44 @@ type seeds struct{ a, b maphash.Seed }
 func newSeeds() seeds { return seeds{maphash.MakeSeed(), maphash.MakeSeed()} }
 
 func (s *seeds) key(sc *Scope) Key {
-	var h maphash.Hash
-	h.SetSeed(s.a)
-	write(&h, sc)
-	k := Key{a: h.Sum64()}
-	h.SetSeed(s.b)
-	write(&h, sc)
-	k.b = h.Sum64()
+	var buf [fixedLen + texts*(8+longText)]byte
+	b := s.encode(buf[:0], sc)
+	k := Key{maphash.Bytes(s.a, b), maphash.Bytes(s.b, b)}
 	if k.Zero() {
 		k.b = 1
 	}
 	return k
 }
 
-// write feeds the fields with their lengths: ("ab", "c") and ("a", "bc") must differ.
-func write(h *maphash.Hash, sc *Scope) {
-	number(h, uint64(sc.Mode))
-	number(h, sc.Revision)
-	for _, f := range [...]string{sc.Tenant, sc.Principal, sc.Route} {
-		text(h, f)
-	}
+const (
+	texts    = 5
+	longText = 64 // longer texts enter as their digest, so that the buffer stays on the stack
+	fixedLen = 6 * 8
+)
+
+// encode writes the fields with their lengths: ("ab", "c") and ("a", "bc") must differ.
+func (s *seeds) encode(b []byte, sc *Scope) []byte {
+	b = number(b, uint64(sc.Mode))
+	b = number(b, sc.Revision)
+	b = s.text(b, sc.Tenant)
+	b = s.text(b, sc.Principal)
+	b = s.text(b, sc.Route)
 	if sc.Mode == User {
-		return // a user's requests share a binding, whatever they say
+		return b // a user's requests share a binding, whatever they say
 	}
-	text(h, sc.Conversation)
-	text(h, sc.Lane)
-	for _, f := range [...]uint64{sc.Boundary, sc.Prefix, sc.Tools} {
-		number(h, f)
-	}
+	b = s.text(b, sc.Conversation)
+	b = s.text(b, sc.Lane)
+	b = number(b, sc.Boundary)
+	b = number(b, sc.Prefix)
+	return number(b, sc.Tools)
 }
 
-func text(h *maphash.Hash, s string) {
-	number(h, uint64(len(s)))
-	h.WriteString(s)
+func (s *seeds) text(b []byte, t string) []byte {
+	b = number(b, uint64(len(t)))
+	if len(t) <= longText {
+		return append(b, t...)
+	}
+	return number(number(b, maphash.String(s.a, t)), maphash.String(s.b, t))
 }
 
-func number(h *maphash.Hash, v uint64) {
-	b := [8]byte{byte(v), byte(v >> 8), byte(v >> 16), byte(v >> 24), byte(v >> 32), byte(v >> 40), byte(v >> 48), byte(v >> 56)}
-	h.Write(b[:])
-}
+func number(b []byte, v uint64) []byte { return binary.LittleEndian.AppendUint64(b, v) }
