@@ -63,7 +63,7 @@ func TestReplayMooncakePlainRatioLosesHits(t *testing.T) {
 // Agents, with conversations bound to the node they were on: 64 conversations on four
 // nodes. On eight there are eight conversations a node, and then the draw of the prefixes
 // decides the balance and no bound that keeps the hits can mend it: those rows are in
-// docs/placement.md, 1.16 to 1.49 x the mean, and are not asserted.
+// docs/placement.md, 1.2 to 1.8 x the mean, and are not asserted.
 func TestReplayClaudeCodeQualityAtDefaults(t *testing.T) {
 	jobs := loadClaude(t)
 	free := play(t, jobs, setup{nodes: 4, room: agentRoom, speed: 1, o: unbounded, k: 1})

@@ -114,9 +114,9 @@ func loadClaude(t testing.TB) []job {
 
 func claudeJobs(t testing.TB, r io.Reader, chat int, start float64) []job {
 	var tr struct {
-		Block    int    `json:"block_size"`
-		Tools    int    `json:"tool_tokens"`
-		System   int    `json:"system_tokens"`
+		Block    int `json:"block_size"`
+		Tools    int `json:"tool_tokens"`
+		System   int `json:"system_tokens"`
 		Requests []struct {
 			T      float64  `json:"t"`
 			Out    int      `json:"out"`
@@ -292,4 +292,3 @@ func spread(r *Ring) (highest, mean float64) {
 	}
 	return highest, mean / float64(len(r.Nodes()))
 }
-
