@@ -1,0 +1,240 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prefixring/prefixring/health"
+	"github.com/prefixring/prefixring/internal/config"
+	"github.com/prefixring/prefixring/internal/proxy"
+	"github.com/prefixring/prefixring/internal/residency"
+	"github.com/prefixring/prefixring/internal/telemetry"
+	"github.com/prefixring/prefixring/ring"
+)
+
+// fleet ties configuration, health, rings and the data plane together: it is told what
+// each engine is and does, and keeps the routing table in line with that.
+type fleet struct {
+	log     *slog.Logger
+	metrics *telemetry.Metrics
+	proxy   *proxy.Proxy
+	health  *health.Manager
+	leaving atomic.Bool // SIGTERM has come: readiness fails before work is refused
+
+	mu    sync.Mutex // guards what follows
+	cfg   *config.Config
+	pools map[string]*pool   // by display name
+	nodes map[string]*member // by node name
+}
+
+// member is a configured engine and the pool that it is in at present.
+type member struct {
+	conf     config.Engine
+	pool     *config.Pool
+	upstream *proxy.Upstream
+	models   []string // as it lists them, adapters included; empty until it was asked
+	in       string   // display name of its pool; empty while its model is not known
+	level    ring.Level
+	epoch    int
+	state    health.State
+}
+
+// newFleet builds everything for a configuration. Nothing is polled yet, and the data
+// plane has a table only of pools whose models are configured.
+func newFleet(cfg *config.Config, log *slog.Logger, metrics *telemetry.Metrics) (*fleet, error) {
+	f := &fleet{log: log, metrics: metrics, pools: map[string]*pool{}, nodes: map[string]*member{}}
+	o := healthOptions(&cfg.Pools[0].Health)
+	o.Logger, o.OnChange, o.OnSignals = log, f.onChange, f.onSignals
+	var err error
+	if f.health, err = health.New(o); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// apply makes cfg the configuration in force. On an error nothing has changed.
+func (f *fleet) apply(cfg *config.Config) error {
+	next := map[string]*member{}
+	var targets []health.Target
+	for i := range cfg.Pools {
+		p := &cfg.Pools[i]
+		access, err := newAccess(cfg, p)
+		if err != nil {
+			return fmt.Errorf("cannot use pool %q: %w", p.Name, err)
+		}
+		for _, e := range p.Engines {
+			up, err := proxy.NewUpstream(access.upstream(cfg, p, &e))
+			if err != nil {
+				return err
+			}
+			next[e.Name] = &member{conf: e, pool: p, upstream: up, level: ring.Closed}
+			targets = append(targets, access.target(p, &e))
+		}
+	}
+	f.mu.Lock()
+	for name, m := range next {
+		if old := f.nodes[name]; old != nil {
+			m.models, m.level, m.epoch, m.state = old.models, old.level, old.epoch, old.state
+		}
+	}
+	old := f.nodes
+	f.cfg, f.nodes = cfg, next
+	err := f.rebuild()
+	f.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	for name, m := range old {
+		if next[name] == nil {
+			f.metrics.Drop(name)
+		}
+		m.upstream.Close()
+	}
+	return f.health.Apply(targets)
+}
+
+// rebuild sorts the nodes into pools and gives the data plane a new table. The caller
+// holds mu.
+func (f *fleet) rebuild() error {
+	members := map[string][]*member{}
+	for _, m := range f.sorted() {
+		m.in = m.home()
+		if m.in != "" {
+			members[m.in] = append(members[m.in], m)
+		}
+	}
+	pools := map[string]*pool{}
+	var routed []*proxy.Pool
+	for _, name := range sortedKeys(members) {
+		p := f.pools[name]
+		if p == nil {
+			var err error
+			if p, err = newPool(name, members[name][0].pool); err != nil {
+				return err
+			}
+		}
+		if err := p.fill(members[name]); err != nil {
+			return err
+		}
+		pools[name] = p
+		routed = append(routed, p.route(members[name]))
+	}
+	table, err := proxy.NewTable(routed)
+	if err != nil {
+		return err
+	}
+	f.pools = pools
+	f.proxy.SetTable(table)
+	return nil
+}
+
+// home is the display name of the pool that a member belongs in: the configured one
+// where it names its models, else one per model that engines turn out to serve, so that
+// a request never lands on an engine without its model (field case B32).
+func (m *member) home() string {
+	if len(m.pool.Models) > 0 {
+		return m.pool.Name
+	}
+	if len(m.models) == 0 {
+		return ""
+	}
+	if m.pool.Name == "default" {
+		return m.models[0]
+	}
+	return m.pool.Name + "/" + m.models[0]
+}
+
+func (f *fleet) sorted() []*member {
+	out := make([]*member, 0, len(f.nodes))
+	for _, name := range sortedKeys(f.nodes) {
+		out = append(out, f.nodes[name])
+	}
+	return out
+}
+
+// onChange follows one node: its level decides what it is given, a lost cache makes
+// all its prefixes cold, and what it serves decides its pool.
+func (f *fleet) onChange(_, s health.Status) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m := f.nodes[s.Name]
+	if m == nil {
+		return
+	}
+	m.level, m.state = s.Level, s.State
+	models := slices.Concat(s.Models, s.Adapters)
+	if len(models) > 0 && !slices.Equal(models, m.models) {
+		m.models = models
+		if err := f.rebuild(); err != nil {
+			f.log.Error("routing table not changed", "error", err)
+		}
+	}
+	p := f.pools[m.in]
+	if p == nil {
+		return
+	}
+	n := p.ring.Node(s.Name)
+	if n == nil {
+		return
+	}
+	n.SetLevel(s.Level)
+	if s.Epoch != m.epoch {
+		m.epoch = s.Epoch
+		p.residency.Forget(n.ID(), residency.Restart)
+	}
+}
+
+// onSignals learns how many tokens fit on a node.
+func (f *fleet) onSignals(name string, s *health.Signals) {
+	if s.KVTokens <= 0 {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if m := f.nodes[name]; m != nil {
+		if p := f.pools[m.in]; p != nil {
+			if n := p.ring.Node(name); n != nil {
+				p.residency.SetCapacity(n.ID(), s.KVTokens)
+			}
+		}
+	}
+}
+
+// report hands passive evidence of the data plane to health.
+func (f *fleet) report(node string, o proxy.Outcome) {
+	kind := health.Success
+	switch o {
+	case proxy.OutcomeConnectFailed:
+		kind = health.ConnectFailed
+	case proxy.OutcomeClosed:
+		kind = health.Reset
+	case proxy.OutcomeTimeout:
+		kind = health.HeaderTimeout
+	case proxy.OutcomeStalled:
+		kind = health.Truncated
+	case proxy.OutcomeBusy:
+		kind = health.Busy
+	case proxy.OutcomeError:
+		kind = health.ServerError
+	case proxy.OutcomeAuth:
+		kind = health.ClientError
+	}
+	f.health.Report(node, health.PassiveOutcome{Kind: kind})
+}
+
+// ready says why the router cannot serve, or nil.
+func (f *fleet) ready() error {
+	if f.leaving.Load() {
+		return fmt.Errorf("draining: no new work is taken")
+	}
+	statuses := f.health.Snapshot()
+	for i := range statuses {
+		if statuses[i].Level < ring.Closed {
+			return nil
+		}
+	}
+	return fmt.Errorf("none of %d engines can take work; /api/v1/fleet tells why", len(statuses))
+}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prefixring/prefixring/health"
+	"github.com/prefixring/prefixring/internal/config"
+	"github.com/prefixring/prefixring/internal/fingerprint"
+	"github.com/prefixring/prefixring/internal/proxy"
+	"github.com/prefixring/prefixring/internal/residency"
+	"github.com/prefixring/prefixring/ring"
+)
+
+// pool is the ring of one model and what is known about its nodes' caches. It outlives
+// reloads, so that counters and warmth do, too.
+type pool struct {
+	name      string
+	conf      *config.Pool
+	ring      *ring.Ring
+	sizer     *ring.KSizer
+	residency *residency.Table
+	scanner   *fingerprint.Scanner
+	planned   sync.Map // fingerprint -> owners that a prewarm has proven warm (int)
+}
+
+func newPool(name string, conf *config.Pool) (*pool, error) {
+	pl := &conf.Placement
+	units := func(requests float64) int64 { return int64(requests * float64(ring.Unit)) }
+	r, err := ring.New(ring.Options{
+		Factor: pl.Factor, Floor: units(pl.Floor), Margin: units(pl.Margin), Hard: units(pl.Hard),
+	})
+	if err != nil {
+		return nil, err
+	}
+	s, err := fingerprint.NewScanner(fingerprint.Options{CompletionsLead: int(pl.CompletionLead)})
+	if err != nil {
+		return nil, err
+	}
+	return &pool{
+		name: name, conf: conf, ring: r, scanner: s,
+		sizer:     ring.NewKSizer(ring.KOptions{}),
+		residency: residency.New(residency.Options{}),
+	}, nil
+}
+
+// fill makes members the nodes of the ring. A node takes work once health says so.
+func (p *pool) fill(members []*member) error {
+	p.conf = members[0].pool
+	var list []ring.Member
+	for _, m := range members {
+		list = append(list, ring.Member{Name: m.conf.Name, Weight: m.conf.Weight, Value: m.upstream})
+	}
+	if err := p.ring.Apply(list); err != nil {
+		return err
+	}
+	for _, m := range members {
+		n := p.ring.Node(m.conf.Name)
+		n.SetValue(m.upstream)
+		n.SetLevel(m.level)
+	}
+	return nil
+}
+
+// route is the pool as the data plane sees it.
+func (p *pool) route(members []*member) *proxy.Pool {
+	models := slices.Clone(p.conf.Models)
+	for _, m := range members {
+		models = append(models, m.models...)
+	}
+	slices.Sort(models)
+	return &proxy.Pool{
+		Name: p.name, Models: slices.Compact(models), Aliases: p.conf.Aliases, Salt: p.conf.Salt,
+		Ring: p.ring, Scanner: p.scanner, Residency: p.residency, Owners: p.owners,
+	}
+}
+
+// owners counts work of a fingerprint and says how many owners it has now.
+func (p *pool) owners(fp uint64, work int64) int {
+	k := p.sizer.Observe(fp, work, p.ring.Usable())
+	if fixed := p.conf.Placement.Owners; fixed > 0 {
+		return fixed
+	}
+	if n, ok := p.planned.Load(fp); ok {
+		return max(k, n.(int))
+	}
+	return k
+}
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
+
+// healthOptions maps configuration to health's own; zero stays zero there.
+func healthOptions(h *config.Health) health.Options {
+	o := health.Options{
+		Metrics:  health.Probe{Period: h.Interval.D(), Timeout: h.Timeout.D()},
+		Failures: h.Failures, HangAfter: h.HangAfter.D(),
+	}
+	// Only the first step is configured; the others keep their distance from it.
+	if w := h.Waiting; w > 0 {
+		o.Thresholds.Waiting = health.Steps{Enter: [3]float64{w, 4 * w, 16 * w}, Leave: [3]float64{0, 2 * w, 8 * w}}
+	}
+	if kv := h.KVUsage; kv > 0 {
+		step := func(share float64) float64 { return kv + (1-kv)*share }
+		o.Thresholds.KVUsage = health.Steps{
+			Enter: [3]float64{kv, step(0.4), step(0.7)},
+			Leave: [3]float64{kv * 0.93, kv*0.93 + (step(0.4) - kv), kv*0.93 + (step(0.7) - kv)},
+		}
+	}
+	return o
+}
+
+// timeouts maps configuration to the data plane's.
+func timeouts(l *config.Limits) proxy.Timeouts {
+	return proxy.Timeouts{
+		Connect: l.Connect.D(), FirstByte: l.FirstByte.D(), BetweenEvents: l.BetweenEvents.D(),
+		Total: l.Total.D(), EngineIdle: l.EngineIdle.D(),
+	}
+}
+
+// proxyOptions maps configuration to the data plane's own; zero stays zero there.
+func proxyOptions(c *config.Config) proxy.Options {
+	o := proxy.Options{
+		MaxBody: int(c.Limits.MaxBody), MaxHeader: int(c.Limits.MaxHeader),
+		Timeouts: timeouts(&c.Limits),
+		Queue: proxy.Queue{
+			Wait: c.Limits.QueueWait.D(), Depth: c.Limits.QueueDepth, Gate: c.Limits.GateWait.D(),
+		},
+		Retry:         proxy.Retry{Ratio: c.Retry.Budget, OnTimeout: c.Retry.OnTimeout},
+		QuantumTokens: c.Work.QuantumTokens, BytesPerToken: c.Work.BytesPerToken, FatTokens: c.Work.FatTokens,
+		Explain: c.Telemetry.Explain, InjectUsage: true,
+		Now: time.Now,
+	}
+	if m := c.Retry.Max; m != nil {
+		o.Retry.Max = *m
+		if *m == 0 {
+			o.Retry.Max = -1 // there, zero means the default
+		}
+	}
+	return o
+}

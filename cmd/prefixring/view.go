@@ -1,0 +1,242 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/prefixring/prefixring/health"
+	"github.com/prefixring/prefixring/internal/dialect"
+	"github.com/prefixring/prefixring/internal/fingerprint"
+	"github.com/prefixring/prefixring/internal/telemetry"
+	"github.com/prefixring/prefixring/ring"
+)
+
+// fleetView is what /api/v1/fleet and status show.
+type fleetView struct {
+	Ready  string     `json:"ready"` // "yes", or why not
+	Nodes  []nodeView `json:"nodes"`
+	Totals totalView  `json:"totals"`
+}
+
+// nodeView is one engine. Numbers that are not known are null.
+type nodeView struct {
+	Name     string   `json:"name"`
+	Pool     string   `json:"pool"`
+	URL      string   `json:"url"`
+	Dialect  string   `json:"dialect"`
+	State    string   `json:"state"`
+	Reason   string   `json:"reason"`
+	Seconds  float64  `json:"seconds_in_state"`
+	Takes    string   `json:"takes"`
+	InFlight int64    `json:"in_flight"`
+	Load     float64  `json:"load"` // in requests; uncached prompt tokens count as their share of one
+	Running  *float64 `json:"running"`
+	Waiting  *float64 `json:"waiting"`
+	KVUsage  *float64 `json:"kv_usage"`
+	Models   []string `json:"models"`
+	Version  string   `json:"version"`
+	Epoch    int      `json:"cache_losses"`
+	Hint     string   `json:"hint,omitempty"`
+}
+
+type totalView struct {
+	Requests      int64    `json:"requests"`
+	Errors        int64    `json:"errors"`
+	PromptTokens  int64    `json:"prompt_tokens"`
+	CachedTokens  int64    `json:"cached_tokens"`
+	HitRate       *float64 `json:"hit_rate"` // of requests whose engine reported; null when none did
+	UnknownUsages int64    `json:"requests_without_report"`
+}
+
+// view collects the facts of the moment.
+func (f *fleet) view(t *telemetry.Totals) fleetView {
+	v := fleetView{Ready: "yes", Nodes: []nodeView{}}
+	if err := f.ready(); err != nil {
+		v.Ready = err.Error()
+	}
+	v.Totals = totalView{
+		Requests: t.Requests.Load(), Errors: t.Errors.Load(), PromptTokens: t.Prompt.Load(),
+		CachedTokens: t.Cached.Load(), UnknownUsages: t.UnknownOf.Load(),
+	}
+	if p := v.Totals.PromptTokens; p > 0 {
+		rate := float64(v.Totals.CachedTokens) / float64(p)
+		v.Totals.HitRate = &rate
+	}
+	statuses := f.health.Snapshot()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range statuses {
+		v.Nodes = append(v.Nodes, f.nodeView(&statuses[i]))
+	}
+	return v
+}
+
+// nodeView describes one node. The caller holds mu.
+func (f *fleet) nodeView(s *health.Status) nodeView {
+	v := nodeView{
+		Name: s.Name, Pool: s.Pool, URL: s.URL, Dialect: s.Engine.String(), State: s.State.String(), Reason: s.Reason,
+		Takes: s.Level.String(), Models: append([]string{}, s.Models...), Version: s.Version, Epoch: s.Epoch,
+		Running: known(s.Signals.Running), Waiting: known(s.Signals.Waiting), KVUsage: known(s.Signals.KVUsage),
+	}
+	v.Models = append(v.Models, s.Adapters...)
+	if !s.Since.IsZero() {
+		v.Seconds = math.Round(time.Since(s.Since).Seconds()*10) / 10
+	}
+	if m := f.nodes[s.Name]; m != nil && f.pools[m.in] != nil {
+		v.Pool = m.in
+		if n := f.pools[m.in].ring.Node(s.Name); n != nil {
+			v.InFlight, v.Load = n.InFlight(), float64(n.Load())/float64(ring.Unit)
+		}
+	}
+	switch {
+	case s.AuthFailing:
+		v.Hint = "the engine refuses the configured key (api_key_file)"
+	case s.NoHits:
+		v.Hint = "the engine has had no prefix-cache hit for a minute; is its prefix cache on?"
+	case s.AffinityLimited:
+		v.Hint = "several data-parallel ranks answer behind this URL: pod affinity limited"
+	case len(s.Missing) > 0:
+		v.Hint = fmt.Sprintf("not reported: %v", s.Missing)
+	}
+	return v
+}
+
+func known(x float64) *float64 {
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return nil
+	}
+	return &x
+}
+
+// gauges registers what is read at each scrape.
+func (f *fleet) gauges() {
+	for _, s := range f.health.Snapshot() {
+		f.metrics.Gauge("prefixring_node_in_flight", func() float64 { return f.ofNode(s.Name, (*ring.Node).InFlight) }, "node", s.Name)
+		f.metrics.Gauge("prefixring_node_load_units", func() float64 { return f.ofNode(s.Name, (*ring.Node).Load) }, "node", s.Name)
+		f.metrics.Gauge("prefixring_node_level", func() float64 {
+			return f.ofNode(s.Name, func(n *ring.Node) int64 { return int64(n.Level()) })
+		}, "node", s.Name)
+	}
+}
+
+// ofNode reads one number of a node; NaN when it is in no ring.
+func (f *fleet) ofNode(name string, read func(*ring.Node) int64) float64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if m := f.nodes[name]; m != nil && f.pools[m.in] != nil {
+		if n := f.pools[m.in].ring.Node(name); n != nil {
+			return float64(read(n))
+		}
+	}
+	return math.NaN()
+}
+
+func (f *fleet) operate(action, node string) error {
+	switch action {
+	case "drain":
+		return f.health.Drain(node)
+	case "cordon":
+		return f.health.Cordon(node)
+	default:
+		return f.health.Resume(node)
+	}
+}
+
+// explanation says where a body would go. It shows lengths and digests, no text.
+type explanation struct {
+	Protocol     string           `json:"protocol"`
+	Model        string           `json:"model"`
+	Pool         string           `json:"pool"`
+	Key          string           `json:"key_kind"`
+	Fingerprint  string           `json:"fingerprint"`
+	BodyBytes    int              `json:"body_bytes"`
+	StaticBytes  int              `json:"static_prefix_bytes"`
+	StaticTokens int              `json:"static_prefix_tokens_estimate"`
+	Messages     int              `json:"message_boundaries"`
+	Stream       bool             `json:"stream"`
+	Decision     ring.Explanation `json:"decision"`
+}
+
+// explain decides for a body as the data plane would, and touches no engine.
+func (f *fleet) explain(p dialect.Protocol, body []byte) (any, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var r fingerprint.Result
+	probe, err := fingerprint.NewScanner(fingerprint.Options{})
+	if err != nil {
+		return nil, err
+	}
+	if err := probe.Scan(p, body, &r); err != nil {
+		return nil, err
+	}
+	asked := string(fingerprint.Text(body, r.Model, nil))
+	pl, model, err := f.poolOf(asked)
+	if err != nil {
+		return nil, err
+	}
+	if err := pl.scanner.Scan(p, body, &r); err != nil {
+		return nil, err
+	}
+	key := r.Fingerprint(model, "", pl.conf.Salt)
+	e := explanation{
+		Protocol: p.String(), Model: model, Pool: pl.name, Key: r.Kind.String(), Fingerprint: fmt.Sprintf("%016x", key),
+		BodyBytes: len(body), StaticBytes: r.StaticBytes, StaticTokens: r.StaticBytes / 4,
+		Messages: len(r.Boundaries), Stream: r.StreamOn,
+	}
+	k := pl.conf.Placement.Owners
+	if k == 0 {
+		k = pl.sizer.K(key, pl.ring.Usable())
+	}
+	e.Decision = pl.ring.Explain(&ring.Query{Key: key, K: k, Work: ring.Unit})
+	return e, nil
+}
+
+// poolOf finds the pool of a model name, and the name that its engines know.
+func (f *fleet) poolOf(asked string) (*pool, string, error) {
+	for _, name := range sortedKeys(f.pools) {
+		p := f.pools[name]
+		if to, ok := p.conf.Aliases[asked]; ok {
+			return p, to, nil
+		}
+		for _, m := range f.nodes {
+			if m.in == name && contains(m.models, p.conf.Models, asked) {
+				return p, asked, nil
+			}
+		}
+	}
+	return nil, "", fmt.Errorf("model %q is served by no pool", asked)
+}
+
+func contains(a, b []string, s string) bool {
+	for _, list := range [...][]string{a, b} {
+		for _, x := range list {
+			if x == s {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// assumeReady opens every node, and lets engines whose models nobody has named serve the
+// one that the body asks for: placement by itself, without the state of the fleet.
+func (f *fleet) assumeReady(p dialect.Protocol, body []byte) error {
+	s, err := fingerprint.NewScanner(fingerprint.Options{})
+	if err != nil {
+		return err
+	}
+	var r fingerprint.Result
+	if err := s.Scan(p, body, &r); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, m := range f.nodes {
+		m.level = ring.Open
+		if len(m.pool.Models) == 0 {
+			m.models = []string{string(fingerprint.Text(body, r.Model, nil))}
+		}
+	}
+	return f.rebuild()
+}
