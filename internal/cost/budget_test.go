@@ -146,6 +146,15 @@ func TestUnitsAgreeWithDecimals(t *testing.T) {
 	})
 }
 
+func TestUnitsRoundUpAndSaturate(t *testing.T) {
+	if got := unit(amount("0.0000001")); got != 1 {
+		t.Errorf("a price below the unit became %d", got)
+	}
+	if got := unit(amount("999999999999999999")); got != 1<<64-1 {
+		t.Errorf("an absurd price became %d", got)
+	}
+}
+
 func TestPercentAgreesWithBigIntegers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		draw := func(name string) units128 {

@@ -270,6 +270,21 @@ func TestStatusAndContentTypeDecide(t *testing.T) {
 	}
 }
 
+// The last event may lack its empty line, and even its line end.
+func TestLastEventWithoutItsEnd(t *testing.T) {
+	for _, tail := range []string{"", "\n", "\r", "\r\n"} {
+		if o, _ := run(t, Chat, data(textChunk)+"data: "+stopChunk+tail, true); o.Verdict != Success || o.Events != 2 {
+			t.Errorf("%q: %+v", tail, o)
+		}
+		if o, _ := run(t, Messages, "event: error\ndata: 7"+tail, true); o.Verdict != Failed || o.Events != 1 {
+			t.Errorf("%q: %+v", tail, o)
+		}
+	}
+	if o, _ := run(t, Chat, data(textChunk)+"data: "+stopChunk[:len(stopChunk)-1], true); o.Verdict != Unproven {
+		t.Errorf("half an event: %+v", o)
+	}
+}
+
 func TestTapAllocatesNothing(t *testing.T) {
 	body := []byte(data(roleChunk, textChunk, stopChunk, usageChunk, "[DONE]"))
 	var tap Tap

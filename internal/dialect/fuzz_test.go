@@ -114,6 +114,9 @@ func (t *tape) chat() string {
 	if len(list) > 0 {
 		choices = member("choices", "["+strings.Join(list, ",")+"]")
 	}
+	if t.pick(3) == 1 { // as on the wire: the same bytes before the choices in each chunk
+		return `{"id":"c","object":"chat.completion.chunk","model":"m","choices":[` + strings.Join(list, ",") + `],` + member("rest", "1") + "}"
+	}
 	return t.object(choices, t.usage(), t.fault(), t.junk(), t.of("", "", "", member("object", `"error"`), member("object", `"chat.completion.chunk"`)),
 		t.of("", "", member("code", "404")), t.of("", "", "", member("sglext", `{"cached":1}`)))
 }

@@ -102,9 +102,12 @@ func (s *UsageStripper) part(dst, seg, raw []byte) []byte {
 	if s.line == lineStart {
 		seg = s.fieldName(seg)
 	}
-	if s.line == lineData {
-		s.w.feed(seg)
-		if !s.passing && s.mustPass() {
+	for s.line == lineData && !s.passing && len(seg) > 0 {
+		// In steps: the decision falls early, and the rest needs no reading.
+		n := min(len(seg), maxEnvelope)
+		s.w.feed(seg[:n])
+		seg = seg[n:]
+		if s.mustPass() {
 			dst = s.pass(dst)
 		}
 	}
@@ -173,7 +176,7 @@ func (s *UsageStripper) fieldName(b []byte) []byte {
 func (s *UsageStripper) beginValue() {
 	s.line = lineSkip
 	if string(s.field[:s.fieldN]) == "data" {
-		if s.pending {
+		if s.pending && !s.passing {
 			s.w.feed(lineBreak)
 		}
 		s.line, s.pending = lineData, true

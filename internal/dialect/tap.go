@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Tap observes the bytes of one engine response as they pass and keeps none of
-// them. Its memory is fixed, about half a kilobyte, and nothing is allocated
-// after the Tap itself. Any split of the bytes gives the same outcome, also one
+// Tap observes the bytes of one engine response as they pass and keeps no text of
+// them. Its memory is fixed, below one kilobyte, and nothing is allocated after
+// the Tap itself. Any split of the bytes gives the same outcome, also one
 // byte at a time. There is no size limit on an event or a body: what is not of
 // interest is passed over as it streams by, so a 240 KB event or a 50 MB body is
 // read to its end and its end is what counts.
