@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -252,37 +253,65 @@ func (ex *exchange) judgeError(code int) (verdict, *failure) {
 // its first octet.
 func (ex *exchange) awaitFirst() error {
 	b := &ex.reply
+	stream := ex.head.eventStream && ex.taps
 	whole := b.mode == bodyLength && b.left <= int64(len(b.buf)/2)
 	for !b.done {
-		if err := ex.more(); err != nil {
+		err := b.more()
+		if stream {
+			if ex.feedFirst() || comment(b.pending()) {
+				return nil
+			}
+		} else {
+			ex.feed()
+		}
+		if err != nil {
 			if errors.Is(err, errBufferFull) || b.done {
 				break
 			}
 			return err
 		}
-		switch {
-		case ex.head.eventStream && ex.taps:
-			st := ex.tap.State()
-			if st.FirstEvent || st.ErrorEvent || comment(b.pending()) {
-				return nil
-			}
-		case !whole:
+		if !stream && !whole {
 			return nil
 		}
 	}
 	return nil
 }
 
+// feedFirst shows the tap what came, line by line, and stops behind the first event:
+// what that event is decides more than what follows it in the same read.
+func (ex *exchange) feedFirst() bool {
+	p := ex.reply.pending()
+	for ex.fed < len(p) {
+		n := bytes.IndexByte(p[ex.fed:], '\n') + 1
+		if n == 0 {
+			n = len(p) - ex.fed
+		}
+		ex.tap.Write(p[ex.fed : ex.fed+n])
+		ex.fed += n
+		if st := ex.tap.State(); st.FirstEvent || st.ErrorEvent {
+			ex.c.noteTimes(ex)
+			return true
+		}
+	}
+	return false
+}
+
+// feed shows the tap what came since it was shown something last.
+func (ex *exchange) feed() {
+	p := ex.reply.pending()
+	if len(p) > ex.fed {
+		if ex.taps {
+			ex.tap.Write(p[ex.fed:])
+		}
+		ex.c.noteTimes(ex)
+		ex.fed = len(p)
+	}
+}
+
 // more reads on and shows the tap what came.
 func (ex *exchange) more() error {
 	err := ex.reply.more()
-	if p := ex.reply.pending(); len(p) > ex.fed {
-		if ex.taps {
-			ex.tap.Write(p[ex.fed:])
-			ex.c.noteTimes(ex)
-		}
-		ex.fed = len(p)
-	}
+	ex.feed()
 	return err
 }
 

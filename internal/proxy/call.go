@@ -73,6 +73,7 @@ type request struct {
 	body     []byte
 	scan     *fingerprint.Result // nil once the body has been given back
 	scanned  bool
+	opaque   bool // the body is compressed and not looked at
 	stream   bool // the client asked for a stream
 	http10   bool
 	explain  bool
@@ -97,6 +98,7 @@ type request struct {
 	ntried  int
 	owners  int // of the key, counted once per request
 	retries int
+	last    *failure // of the attempt before
 	saved   *savedReply
 
 	// What the client gets.
@@ -263,3 +265,5 @@ func (c *call) reset() {
 
 // scans keeps scan results with their boundary storage.
 var scans = sync.Pool{New: func() any { return new(fingerprint.Result) }}
+
+func newScan() *fingerprint.Result { return scans.Get().(*fingerprint.Result) }

@@ -50,6 +50,9 @@ func (c *call) serve() *failure {
 func (c *call) forward() *failure {
 	for {
 		if f := c.pick(); f != nil {
+			if c.last != nil {
+				f = c.last // what happened says more than that nobody else is left
+			}
 			return c.answerSaved(f)
 		}
 		v, f := c.attempt(false)
@@ -98,6 +101,7 @@ func (c *call) giveUp(f *failure) *failure {
 // putAside ends the exchange, keeps what the engine said in case nobody says
 // anything better, and excludes its node.
 func (c *call) putAside(f *failure) {
+	c.last = f
 	if c.ex.answered && f.code == failBound.code {
 		c.save()
 	}

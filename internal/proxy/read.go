@@ -20,8 +20,14 @@ func (c *call) read() *failure {
 		return &failNoEngine
 	}
 	c.body = c.ctx.Request.Body()
-	c.scan = scans.Get().(*fingerprint.Result)
-	name, f := c.readModel()
+	c.scan = newScan()
+	h := &c.ctx.Request.Header
+	if len(h.ContentEncoding()) > 0 {
+		// Nothing is decompressed on behalf of a client: such a body is forwarded
+		// unread, and only where that is unambiguous.
+		c.opaque = true
+	}
+	name, f := c.readModelFrom(h.ContentType())
 	if f != nil {
 		return f
 	}
@@ -38,20 +44,14 @@ func (c *call) read() *failure {
 	return nil
 }
 
-// readModel scans the body and returns the model name in it.
-func (c *call) readModel() ([]byte, *failure) {
+// readModelFrom scans the body and returns the model name in it.
+func (c *call) readModelFrom(contentType []byte) ([]byte, *failure) {
 	c.scanned = false
-	if len(c.body) == 0 && c.protocol == dialect.Opaque {
+	if c.opaque || (len(c.body) == 0 && c.protocol == dialect.Opaque) {
 		return nil, nil
 	}
-	ct := c.ctx.Request.Header.ContentType()
-	if c.head.route.Multipart || hasFoldPrefix(ct, "multipart/") {
-		return multipartModel(ct, c.body), nil
-	}
-	if len(c.ctx.Request.Header.ContentEncoding()) > 0 {
-		// Nothing is decompressed on behalf of a client: such a body is forwarded
-		// unread, and only where that is unambiguous.
-		return nil, nil
+	if c.head.route.Multipart || hasFoldPrefix(contentType, "multipart/") {
+		return multipartModel(contentType, c.body), nil
 	}
 	if err := c.table.pools[0].Scanner.Scan(c.protocol, c.body, c.scan); err != nil {
 		return nil, scanFailure(err)

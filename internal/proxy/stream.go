@@ -45,6 +45,7 @@ func (c *call) WriteTo(w io.Writer) (n int64, err error) {
 	ex := &c.ex
 	for {
 		if p := ex.reply.pending(); len(p) > 0 {
+			ex.feed()
 			if err := c.deliver(w, c.strip.feed(p)); err != nil {
 				return c.out, c.lost(err)
 			}
