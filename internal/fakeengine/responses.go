@@ -193,10 +193,11 @@ func (s *responsesSpeaker) output(b []byte, c *choice, status string) []byte {
 	return append(b, `,"type":"output_text","logprobs":null}],"role":"assistant","status":"`+status+`","type":"message","phase":null}`...)
 }
 
-// event wraps fields into one named event with its sequence number.
-func (s *responsesSpeaker) event(x *wire, name string, fields []byte) {
+// event wraps fields into one named event with its sequence number. The keys of an
+// event are in alphabetical order, so some fields come after the number.
+func (s *responsesSpeaker) event(x *wire, name string, fields []byte, after ...byte) {
 	b := append([]byte("event: "+name+"\ndata: {"), fields...)
-	b = fmt.Appendf(b, ",\"sequence_number\":%d,\"type\":\"%s\"}\n\n", s.sequence, name)
+	b = fmt.Appendf(b, ",\"sequence_number\":%d%s,\"type\":\"%s\"}\n\n", s.sequence, after, name)
 	s.sequence++
 	x.event(b)
 }
@@ -241,8 +242,8 @@ func (s *responsesSpeaker) close(x *wire, c *choice) {
 		b = quote(append(b, `,"item_id":"fc_`+s.item+`","name":`...), c.tool)
 		s.event(x, "response.function_call_arguments.done", append(b, `,"output_index":0`...))
 	} else {
-		b := []byte(`"content_index":0,"item_id":"msg_` + s.item + `","logprobs":[],"output_index":0,"text":`)
-		s.event(x, "response.output_text.done", quote(b, c.text))
+		b := []byte(`"content_index":0,"item_id":"msg_` + s.item + `","logprobs":[],"output_index":0`)
+		s.event(x, "response.output_text.done", b, quote([]byte(`,"text":`), c.text)...)
 		b = []byte(`"content_index":0,"item_id":"msg_` + s.item + `","output_index":0,"part":{"annotations":[],"text":`)
 		s.event(x, "response.content_part.done", append(quote(b, c.text), `,"type":"output_text","logprobs":null}`...))
 	}

@@ -46,7 +46,7 @@ func (e *Engine) Handler() http.Handler {
 			return
 		}
 		if !e.authorized(r) {
-			x.w.Header().Del("Vary")
+			x.refused = true
 			x.json(http.StatusUnauthorized, []byte(`{"error":"Unauthorized"}`))
 			return
 		}

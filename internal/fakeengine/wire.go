@@ -19,6 +19,7 @@ type wire struct {
 	faults map[FaultKind]*fault
 	body   value // the request's body
 
+	refused bool // the key was wrong: that middleware runs before the one that sets Vary
 	opened  bool
 	events  int
 	pending []byte
@@ -97,7 +98,9 @@ func (x *wire) scripted(f *fault) {
 func (x *wire) header(contentType string) http.Header {
 	h := x.w.Header()
 	h.Set("Server", "uvicorn")
-	h.Set("Vary", "Origin")
+	if !x.refused {
+		h.Set("Vary", "Origin")
+	}
 	if contentType != "" {
 		h.Set("Content-Type", contentType)
 	}
