@@ -161,7 +161,14 @@ func (l *listed) UnmarshalYAML(b []byte) error {
 }
 
 // parseList reads a list. An empty file is an accident, not an empty list; "[]" is one.
-func parseList(b []byte) ([]Endpoint, error) {
+func parseList(b []byte) (set []Endpoint, err error) {
+	defer func() {
+		// The YAML decoder panics on some broken input, such as a tag before a scalar where a
+		// list is wanted (testdata/fuzz has one).
+		if p := recover(); p != nil {
+			set, err = nil, fmt.Errorf("cannot read the engine list: %v", p)
+		}
+	}()
 	if len(bytes.TrimSpace(b)) == 0 {
 		return nil, errors.New("cannot read an engine list from an empty file; write [] for none")
 	}
@@ -172,7 +179,7 @@ func parseList(b []byte) ([]Endpoint, error) {
 	if list == nil {
 		return nil, errors.New("cannot read an engine list without a list in it; write [] for none")
 	}
-	set := make([]Endpoint, 0, len(list))
+	set = make([]Endpoint, 0, len(list))
 	for i, l := range list {
 		u, err := base(l.URL)
 		if err != nil {

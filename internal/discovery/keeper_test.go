@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,11 +17,11 @@ import (
 type scripted struct {
 	sets chan []Endpoint
 	fail chan error
-	runs int
+	runs atomic.Int64
 }
 
 func (s *scripted) Run(ctx context.Context, out chan<- []Endpoint) error {
-	s.runs++
+	s.runs.Add(1)
 	for {
 		select {
 		case <-ctx.Done():
@@ -151,16 +152,16 @@ func TestKeeperRunsAFailedSourceAgainAndKeepsItsSet(t *testing.T) {
 		time.Sleep(600 * time.Millisecond)
 		g.s.fail <- boom
 		synctest.Wait()
-		if g.s.runs != 2 {
-			t.Errorf("%d runs", g.s.runs)
+		if g.s.runs.Load() != 2 {
+			t.Errorf("%d runs", g.s.runs.Load())
 		}
 		time.Sleep(700 * time.Millisecond) // the second wait is twice as long
-		if g.s.runs != 2 {
+		if g.s.runs.Load() != 2 {
 			t.Error("no backoff")
 		}
 		time.Sleep(400 * time.Millisecond)
-		if g.s.runs != 3 {
-			t.Errorf("%d runs", g.s.runs)
+		if g.s.runs.Load() != 3 {
+			t.Errorf("%d runs", g.s.runs.Load())
 		}
 		g.told("a=http://a")
 		g.send("a", "b")
