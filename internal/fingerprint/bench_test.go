@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -170,14 +171,55 @@ func BenchmarkScanFloor240KB(b *testing.B) {
 	}
 }
 
-func BenchmarkScan1KB(b *testing.B) {
-	body := encode(map[string]any{"model": "m", "temperature": 0.2, "stream": true, "max_tokens": 200, "user": "u-17",
+func thinBody() []byte {
+	return encode(map[string]any{"model": "m", "temperature": 0.2, "stream": true, "max_tokens": 200, "user": "u-17",
 		"messages": []any{say("system", lines(500, 100, "")), say("user", "Where is my parcel? I ordered it a week ago."),
-			say("assistant", "It is in Lyon."), say("user", strings.Repeat("And when will it be here? ", 8))}})
+			say("assistant", "It is in Lyon."), say("user", strings.Repeat("And when will it be here? ", 9))}})
+}
+
+func BenchmarkScan1KB(b *testing.B) {
+	body := thinBody()
 	s, err := NewScanner(Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Logf("%d bytes", len(body))
 	benchScan(b, s, body)
+}
+
+// BenchmarkScanRatio puts scan and floor side by side, alternating call by call, and
+// compares their fastest calls: a neighbour on the machine cannot tilt that.
+func BenchmarkScanRatio(b *testing.B) {
+	bodies := benchBodies()
+	s, err := NewScanner(Options{Named: registered32(lines(fat/2, 100, ""))})
+	if err != nil {
+		b.Fatal(err)
+	}
+	bodies["1KB"] = thinBody()
+	for _, name := range append(benchOrder, "1KB") {
+		b.Run(name, func(b *testing.B) {
+			body := bodies[name]
+			var r Result
+			scan, base := time.Hour, time.Hour
+			batch := 1 + 20_000/len(body) // the clock itself costs some 50 ns
+			for range max(b.N, 3000) {
+				t0 := time.Now()
+				for range batch {
+					if err := s.Scan(dialect.Chat, body, &r); err != nil {
+						b.Fatal(err)
+					}
+				}
+				t1 := time.Now()
+				for range batch {
+					sinkInt, sinkHash = floor(body)
+				}
+				t2 := time.Now()
+				scan, base = min(scan, t1.Sub(t0)/time.Duration(batch)), min(base, t2.Sub(t1)/time.Duration(batch))
+			}
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(float64(scan.Nanoseconds())/1e3, "us-scan")
+			b.ReportMetric(float64(base.Nanoseconds())/1e3, "us-floor")
+			b.ReportMetric(float64(scan)/float64(base), "x-floor")
+		})
+	}
 }

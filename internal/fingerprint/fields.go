@@ -2,7 +2,6 @@ package fingerprint
 
 import (
 	"bytes"
-	"math/bits"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -224,17 +223,20 @@ func (p *parser) argField(name []byte) (known, ok bool) {
 		p.args[argKwargs], _, ok = p.unordered()
 		return true, ok
 	case "documents":
-		from := p.i
 		ok = p.arg("documents", argDocuments)
 		if p.args[argDocuments] != 0 {
-			p.extraBytes += p.i - from
+			p.extraBytes += p.aux.pos
 		}
 		return true, ok
 	case "reasoning_effort":
-		return true, p.arg("reasoning_effort", argEffort)
+		if p.r.Protocol != dialect.Responses {
+			return true, p.arg("reasoning_effort", argEffort)
+		}
 	case "reasoning":
-		p.field = "reasoning"
-		return true, p.reasoning()
+		if p.r.Protocol == dialect.Responses {
+			p.field = "reasoning"
+			return true, p.reasoning()
+		}
 	case "add_generation_prompt":
 		return true, p.argUnless("add_generation_prompt", argGeneration, "true")
 	case "continue_final_message":
@@ -263,17 +265,29 @@ func (p *parser) plainField(name []byte) bool {
 	r := p.r
 	switch string(name) {
 	case "user":
-		return p.span("user", &r.User)
+		if r.Protocol != dialect.Messages {
+			return p.span("user", &r.User)
+		}
 	case "prompt_cache_key":
 		return p.span("prompt_cache_key", &r.PromptCacheKey)
 	case "previous_response_id":
 		return p.span("previous_response_id", &r.PreviousResponseID)
 	case "session_id":
-		return p.span("session_id", &r.SessionID)
+		var id Span
+		ok := p.span("session_id", &id)
+		if id.Present() {
+			r.SessionID = id
+		}
+		return ok
 	case "conversation":
 		return p.inner("conversation", "id", &r.Conversation)
 	case "session_params":
-		return p.inner("session_params", "id", &r.SessionID)
+		var id Span
+		ok := p.inner("session_params", "id", &id)
+		if !r.SessionID.Present() {
+			r.SessionID = id
+		}
+		return ok
 	case "metadata":
 		if r.Protocol == dialect.Messages {
 			return p.inner("metadata", "user_id", &r.User)
@@ -382,10 +396,7 @@ func (p *parser) argUnless(field string, slot int, def string) bool {
 }
 
 // mix hashes a pair such that sums of mixes do not depend on the order of pairs.
-func mix(a, b uint64) uint64 {
-	hi, lo := bits.Mul64(a^0x9e3779b97f4a7c15, b^0xd6e8feb86659fd93)
-	return fold('m', hi, lo)
-}
+func mix(a, b uint64) uint64 { return fold('m', a, b) }
 
 // unordered hashes an object whose members are named variables: their order does not
 // reach the template. toolType is whether a member type has a value that selects no
@@ -475,7 +486,7 @@ func (p *parser) toolList() (ok bool) {
 		p.tools = 0
 	}
 	if p.tools != 0 {
-		p.toolBytes = p.i - from
+		p.toolBytes = p.aux.pos
 	}
 	return true
 }

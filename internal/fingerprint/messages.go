@@ -51,7 +51,17 @@ func (m *message) hash() uint64 {
 	return fold('c', m.head(), fold(m.kind, m.content, uint64(m.stream)))
 }
 
-var systemRole, userRole, promptRole = xxhash.Sum64String("system"), xxhash.Sum64String("user"), xxhash.Sum64String("\x00prompt")
+// The hash of a role is that of its canonical spelling. No role is spelled like the
+// last two.
+var (
+	systemRole    = xxhash.Sum64String("system")
+	developerRole = xxhash.Sum64String("developer")
+	userRole      = xxhash.Sum64String("user")
+	assistantRole = xxhash.Sum64String("assistant")
+	toolRole      = xxhash.Sum64String("tool")
+	promptRole    = xxhash.Sum64String("\x00prompt")
+	tokensRole    = xxhash.Sum64String("\x00tokens")
+)
 
 // messages reads a chat's messages or a Responses input, which may be a bare string.
 func (p *parser) messages(span *Span) bool {
@@ -119,27 +129,7 @@ func (p *parser) message() bool {
 func (p *parser) messageField(m *message, name []byte) bool {
 	switch string(name) {
 	case "role":
-		from := p.i
-		sum, ok := p.hash(0)
-		if !ok {
-			return false
-		}
-		m.role = RoleOther
-		if p.b[from] == '"' {
-			word := p.b[from+1 : p.i-1]
-			if bytes.IndexByte(word, '\\') >= 0 {
-				p.key = canonicalText(p.key[:0], word)
-				word = p.key
-			}
-			m.role, m.roleHash = roleOf(word), sum
-			if known := m.role.hash(); known != 0 {
-				m.roleHash = known
-			}
-		} else {
-			m.roleHash = fold('r', sum, 0)
-		}
-		m.turn = m.role
-		return true
+		return p.roleValue(m)
 	case "content":
 		return p.contentValue(m)
 	case "cache_control":
@@ -163,45 +153,58 @@ func (p *parser) messageField(m *message, name []byte) bool {
 	}
 }
 
+// roleValue reads a role. The known ones have their hashes ready.
+func (p *parser) roleValue(m *message) bool {
+	from := p.i
+	if !p.at('"') {
+		sum, ok := p.hash(0)
+		m.role, m.turn, m.roleHash = RoleOther, RoleOther, fold('r', sum, 0)
+		return ok
+	}
+	decoded, ok := p.str()
+	if !ok {
+		return false
+	}
+	word := p.b[from+1 : p.i-1]
+	if decoded != len(word) {
+		p.key = canonicalText(p.key[:0], word)
+		word = p.key
+	}
+	m.role, m.roleHash = roleOf(word)
+	m.turn = m.role
+	return true
+}
+
 // extra reads a member that is neither role nor content: tool calls, names, reasoning.
 func (p *parser) extra(m *message, name []byte) bool {
-	key, from := xxhash.Sum64(name), p.i
+	key := xxhash.Sum64(name)
 	sum, ok := p.hash(MaxMaxDepth)
 	if !ok {
 		return false
 	}
 	if sum != 0 {
 		m.extras += mix(key, sum)
-		m.decoded += p.i - from
+		m.decoded += p.aux.pos
 	}
 	return true
 }
 
-func roleOf(raw []byte) Role {
-	switch string(raw) {
+func roleOf(word []byte) (Role, uint64) {
+	switch string(word) {
 	case "system":
-		return RoleSystem
+		return RoleSystem, systemRole
 	case "developer":
-		return RoleDeveloper
+		return RoleDeveloper, developerRole
 	case "user":
-		return RoleUser
+		return RoleUser, userRole
 	case "assistant":
-		return RoleAssistant
-	case "tool", "function":
-		return RoleTool
+		return RoleAssistant, assistantRole
+	case "tool":
+		return RoleTool, toolRole
+	case "function":
+		return RoleTool, xxhash.Sum64(word)
 	}
-	return RoleOther
-}
-
-// hash is the role's hash where the role is given without JSON, 0 for the others.
-func (r Role) hash() uint64 {
-	switch r {
-	case RoleSystem:
-		return systemRole
-	case RoleUser:
-		return userRole
-	}
-	return 0
+	return RoleOther, xxhash.Sum64(word)
 }
 
 // turnOf says who speaks in a Responses item that has no role.
@@ -303,10 +306,9 @@ func (p *parser) contentValue(m *message) bool {
 		m.kind = contentNull
 		return p.literal("null")
 	}
-	from := p.i
 	sum, ok := p.hash(0)
 	m.kind = contentOther
-	m.decoded += p.i - from
+	m.decoded += p.aux.pos
 	p.mark(markOther, sum, 0)
 	return ok
 }
@@ -384,11 +386,10 @@ const (
 // part reads one element of a content list.
 func (p *parser) part(m *message, later bool) (kind int, ok bool) {
 	if !p.at('{') {
-		from := p.i
 		sum, ok := p.hash(MaxMaxDepth)
 		p.separate(later)
 		p.mark(markExtra, 0, sum)
-		m.decoded += p.i - from
+		m.decoded += p.aux.pos
 		return partOther, ok
 	}
 	if !p.open() {
@@ -431,7 +432,7 @@ func (p *parser) part(m *message, later bool) (kind int, ok bool) {
 			var sum uint64
 			if sum, ok = p.hash(MaxMaxDepth); ok && sum != 0 {
 				extras += mix(key, sum)
-				weight += p.i - from
+				weight += p.aux.pos
 			}
 		}
 		if !ok {

@@ -1,9 +1,10 @@
 package fingerprint
 
 import (
+	"bytes"
+	"encoding/binary"
+	"math/bits"
 	"unicode/utf8"
-
-	"github.com/cespare/xxhash/v2"
 )
 
 // parser walks one body. While run >= 0 the bytes it passes belong to the stream out:
@@ -17,7 +18,6 @@ type parser struct {
 	run int
 	out *sink
 
-	wrote bool // something of the current value went to out already
 	depth int
 	kinds [MaxMaxDepth/64 + 1]uint64 // one bit per open container: object or array
 	field string
@@ -42,23 +42,21 @@ func (p *parser) fail(at int, reason string) bool {
 // flush sends the pending bytes before end to the stream.
 func (p *parser) flush(end int) {
 	if end > p.run {
-		p.out.write(p.b[p.run:end])
-		p.run, p.wrote = end, true
+		p.out.raw(p.b[p.run:end])
+		p.run = end
 	}
 }
 
 // space passes white space, which is in no stream.
 func (p *parser) space() {
-	if p.i < len(p.b) && p.b[p.i] > ' ' {
-		return
+	if p.i >= len(p.b) || p.b[p.i] <= ' ' {
+		p.spaces()
 	}
+}
+
+func (p *parser) spaces() {
 	from := p.i
-	for p.i < len(p.b) {
-		if c := p.b[p.i]; c != ' ' && c != '\n' && c != '\t' && c != '\r' {
-			break
-		}
-		p.i++
-	}
+	p.i = spaces(p.b, from)
 	if p.run >= 0 && p.i > from {
 		p.flush(from)
 		p.run = p.i
@@ -71,6 +69,10 @@ func (p *parser) at(c byte) bool { return p.i < len(p.b) && p.b[p.i] == c }
 // str passes the string whose opening quote is at i and returns its decoded length.
 func (p *parser) str() (decoded int, ok bool) {
 	b, i := p.b, p.i+1
+	if n := short(b, i); n >= 0 {
+		p.i = i + n + 1
+		return n, true
+	}
 	for {
 		n, escapes, high := textRun(b[i:])
 		if high && !validUTF8(b[i:i+n]) {
@@ -88,7 +90,6 @@ func (p *parser) str() (decoded int, ok bool) {
 		case '\\':
 			if p.run >= 0 {
 				p.flush(i)
-				p.wrote = true
 			}
 			next, d, good := p.escapes(i)
 			if !good {
@@ -102,6 +103,27 @@ func (p *parser) str() (decoded int, ok bool) {
 			return 0, p.fail(i, ReasonControl)
 		}
 	}
+}
+
+// short returns the length of the string whose first character is at i if it is plain
+// ASCII without escapes and shorter than eight bytes, as most names are, else -1. It saves them
+// the way through textRun.
+func short(b []byte, i int) int {
+	if len(b)-i < 8 {
+		return -1
+	}
+	w := binary.LittleEndian.Uint64(b[i:])
+	q := w ^ '"'*ones
+	quotes := (q - ones) &^ q & highs
+	if quotes == 0 {
+		return -1
+	}
+	s := w ^ '\\'*ones
+	odd := (w | (s-ones)&^s | (w-0x20*ones)&^w) & highs
+	if odd&(quotes&-quotes-1) != 0 {
+		return -1
+	}
+	return bits.TrailingZeros64(quotes) >> 3
 }
 
 // invalidAt is the offset of the first byte that is not UTF-8.
@@ -321,17 +343,43 @@ func spaces(b []byte, i int) int {
 	return i
 }
 
-const markerName = `"cache_control"`
+const markerName = "cache_control"
 
 // marker reports whether a hashed value has the member name cache_control at i.
 func (p *parser) marker(i int) bool {
-	return p.run >= 0 && len(p.b)-i > len(markerName) && p.b[i+1] == 'c' && string(p.b[i:i+len(markerName)]) == markerName
+	if p.run < 0 || len(p.b)-i < len(markerName)+2 || p.b[i] != '"' {
+		return false
+	}
+	switch p.b[i+1] {
+	case 'c':
+		if p.b[i+2] != 'a' && p.b[i+2] != '\\' {
+			return false
+		}
+	case '\\':
+	default:
+		return false
+	}
+	const longest = 6 * len(markerName) // every character as \u00xx
+	name := p.b[i+1 : min(len(p.b), i+2+longest)]
+	if name = name[:max(0, bytes.IndexByte(name, '"'))]; bytes.IndexByte(name, '\\') < 0 {
+		return string(name) == markerName
+	}
+	// Escapes are not checked yet, so the name is read as a value would be.
+	run, at := p.run, p.i
+	p.run, p.i = -1, i
+	_, ok := p.str()
+	end := p.i
+	p.run, p.i = run, at
+	if !ok {
+		return false // str has noted the error, and the caller meets it again
+	}
+	p.key = canonicalText(p.key[:0], p.b[i+1:end-1])
+	return string(p.key) == markerName
 }
 
 // skipMarker passes the member at i without hashing. What came before it is flushed.
 func (p *parser) skipMarker(i int) bool {
 	p.flush(p.i)
-	p.wrote = true
 	run := p.run
 	p.run, p.i = -1, i
 	ok := p.name() && p.value(0)
@@ -382,13 +430,11 @@ func (p *parser) skip() (Span, bool) {
 func (p *parser) hash(marks int) (sum uint64, ok bool) {
 	from, null := p.i, p.at('n')
 	p.aux.reset(nil)
-	p.out, p.run, p.wrote = &p.aux, from, false
+	p.out, p.run = &p.aux, from
 	ok = p.value(marks)
-	if p.wrote {
+	if ok {
 		p.flush(p.i)
 		sum = p.aux.sum()
-	} else if ok {
-		sum = xxhash.Sum64(p.b[from:p.i])
 	}
 	p.run = -1
 	if null {

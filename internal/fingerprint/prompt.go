@@ -30,7 +30,7 @@ func (p *parser) promptList(m *message) bool {
 	}
 	p.space()
 	if p.i < len(p.b) && (p.b[p.i] == '-' || p.b[p.i]-'0' <= 9) {
-		m.kind, p.hasPrompt = contentTokens, true
+		m.kind, m.roleHash, p.hasPrompt = contentTokens, tokensRole, true
 		return p.tokenIDs(m, true)
 	}
 	for first := true; p.element(first); first = false {
@@ -56,7 +56,7 @@ func (p *parser) promptElement(m *message, hashed bool) bool {
 			return false
 		}
 		if hashed {
-			m.kind, p.hasPrompt = contentTokens, true
+			m.kind, m.roleHash, p.hasPrompt = contentTokens, tokensRole, true
 		}
 		return p.tokenIDs(m, hashed)
 	}

@@ -2,6 +2,7 @@ package fingerprint
 
 import (
 	"math"
+	"math/bits"
 
 	"github.com/cespare/xxhash/v2"
 )
@@ -21,6 +22,7 @@ type sink struct {
 	cuts  []cut
 	at    int // index of next in cuts
 	sums  []uint64
+	first []byte // a first run that is still alone: most streams are one run of the body
 	stage [stageSize]byte
 }
 
@@ -37,14 +39,34 @@ type cut struct {
 }
 
 func (s *sink) reset(cuts []cut) {
-	s.d.Reset()
-	s.pos, s.n, s.at, s.cuts, s.next = 0, 0, 0, cuts, math.MaxInt
+	s.pos, s.n, s.at, s.cuts, s.next, s.first = 0, 0, 0, cuts, math.MaxInt, nil
 	if len(cuts) > 0 {
 		s.next = cuts[0].length
 	}
 }
 
+// raw adds a run of the body, which stays as it is until the stream is summed.
+func (s *sink) raw(b []byte) {
+	if s.pos == 0 && len(b) < s.next {
+		s.first, s.pos = b, len(b)
+		return
+	}
+	s.write(b)
+}
+
+// start opens the digest with the first run, if there is one.
+func (s *sink) start() {
+	s.d.Reset()
+	if s.first != nil {
+		_, _ = s.d.Write(s.first)
+		s.first = nil
+	}
+}
+
 func (s *sink) write(b []byte) {
+	if s.pos == 0 || s.first != nil {
+		s.start()
+	}
 	if s.pos+len(b) >= s.next {
 		b = s.cross(b)
 	}
@@ -84,15 +106,20 @@ func (s *sink) flush() {
 }
 
 func (s *sink) sum() uint64 {
+	if s.pos == 0 || s.first != nil {
+		return xxhash.Sum64(s.first)
+	}
 	s.flush()
 	return s.d.Sum64()
 }
 
-// fold combines hashes in order. tag keeps uses apart.
+// fold combines two hashes in order; tag keeps its uses apart. Its inputs are xxhash
+// sums or folds of them, so one multiplication to 128 bits and a finish spread them.
 func fold(tag byte, a, b uint64) uint64 {
-	var w [18]byte
-	w[0], w[1] = Version, tag
-	putUint64(w[2:], a)
-	putUint64(w[10:], b)
-	return xxhash.Sum64(w[:])
+	const k1, k2 = 0x9e3779b97f4a7c15, 0xd6e8feb86659fd93
+	hi, lo := bits.Mul64(a^k1, b^k2^uint64(tag)<<56)
+	h := hi ^ lo ^ bits.RotateLeft64(a, 29) ^ (b + k1)
+	h ^= h >> 32
+	h *= k2
+	return h ^ h>>29
 }
