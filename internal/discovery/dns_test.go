@@ -120,7 +120,7 @@ func (n *nameServer) hosts(family string) *DNS {
 
 func TestDNSAddresses(t *testing.T) {
 	n := newNameServer(t)
-	n.a["engines.test."] = []string{"10.0.0.2", "10.0.0.1", "fd00::1"}
+	n.set(func() { n.a["engines.test."] = []string{"10.0.0.2", "10.0.0.1", "fd00::1"} })
 	four, six := "10.0.0.1:8000=http://10.0.0.1:8000, 10.0.0.2:8000=http://10.0.0.2:8000", "[fd00::1]:8000=http://[fd00::1]:8000"
 	sets := watchSets(t, n.hosts(""))
 	until(t, sets, four)
@@ -135,9 +135,9 @@ func TestDNSAddresses(t *testing.T) {
 
 func TestB62SRVTargetsKeepTheirNames(t *testing.T) {
 	n := newNameServer(t)
-	n.srv["_http._tcp.engines.test."] = []string{"e-0.engines.test.", "e-1.engines.test.", "e-2.engines.test."}
-	n.a["e-0.engines.test."] = []string{"10.0.0.1", "fd00::1"}
-	n.a["e-1.engines.test."] = []string{"fd00::2"} // e-2 has no address yet
+	n.set(func() { n.srv["_http._tcp.engines.test."] = []string{"e-0.engines.test.", "e-1.engines.test.", "e-2.engines.test."} })
+	n.set(func() { n.a["e-0.engines.test."] = []string{"10.0.0.1", "fd00::1"} })
+	n.set(func() { n.a["e-1.engines.test."] = []string{"fd00::2"} }) // e-2 has no address yet
 	d := n.hosts("")
 	d.Name, d.SRV, d.Port = "_http._tcp.engines.test.", true, 0
 	sets := watchSets(t, d)
@@ -148,7 +148,7 @@ func TestB62SRVTargetsKeepTheirNames(t *testing.T) {
 
 func TestDNSFailureIsNoAnswer(t *testing.T) {
 	n := newNameServer(t)
-	n.broken = true
+	n.set(func() { n.broken = true })
 	d := n.hosts("4")
 	d.Timeout = time.Second
 	out := make(chan []Endpoint)
@@ -162,7 +162,7 @@ func TestDNSFailureIsNoAnswer(t *testing.T) {
 
 func TestDNSTTLDecidesWhenToAskAgain(t *testing.T) {
 	n := newNameServer(t)
-	n.a["engines.test."] = []string{"10.0.0.1", "10.0.0.2"}
+	n.set(func() { n.a["engines.test."] = []string{"10.0.0.1", "10.0.0.2"} })
 	for _, c := range []struct {
 		ttl  uint32
 		want time.Duration
