@@ -135,7 +135,9 @@ func TestDNSAddresses(t *testing.T) {
 
 func TestB62SRVTargetsKeepTheirNames(t *testing.T) {
 	n := newNameServer(t)
-	n.set(func() { n.srv["_http._tcp.engines.test."] = []string{"e-0.engines.test.", "e-1.engines.test.", "e-2.engines.test."} })
+	n.set(func() {
+		n.srv["_http._tcp.engines.test."] = []string{"e-0.engines.test.", "e-1.engines.test.", "e-2.engines.test."}
+	})
 	n.set(func() { n.a["e-0.engines.test."] = []string{"10.0.0.1", "fd00::1"} })
 	n.set(func() { n.a["e-1.engines.test."] = []string{"fd00::2"} }) // e-2 has no address yet
 	d := n.hosts("")
