@@ -9,13 +9,29 @@ import (
 type nodeState struct {
 	epoch    atomic.Uint32 // evidence of another epoch is void
 	coldAt   atomic.Int64  // ms of the last Forget plus one, 0 = never
-	why      atomic.Uint32 // Reason of it
-	fill     atomic.Int64  // tokens written to its cache, ever
 	capacity atomic.Int64  // KV tokens it has, 0 = not known
-	learned  atomic.Int64  // tokens written until an entry was seen to be gone, 0 = never seen
+	learned  atomic.Int64  // tokens after which an entry was seen to be gone, 0 = never seen
+	horizon  atomic.Int64  // entries last touched at this stamp or before are evicted
+
+	mu     sync.Mutex // guards the fields below; taken inside a shard's lock, never around one
+	stamp  int64
+	recent []touched // most recently used last
 }
 
-// room is how many tokens can be written before the least recently used go, 0 = not known.
+// touched is one prefix in the node's cache, as an LRU would order it. Both engines evict
+// the least recently used first, and a hit refreshes the whole prefix.
+type touched struct {
+	fp     uint64 // 0 = several, merged
+	stamp  int64
+	static int64 // tokens of the prefix
+	extra  int64 // tokens written while it was the most recent: user text, output, other prompts
+}
+
+// maxTouched bounds the list; beyond it the two oldest are merged. A node holds some tens
+// of fat prefixes; that thin ones are merged makes their eviction estimate coarser.
+const maxTouched = 256
+
+// room is how many tokens fit before the least recently used go, 0 = not known.
 func (n *nodeState) room() int64 {
 	capacity, learned := n.capacity.Load(), n.learned.Load()
 	if capacity == 0 || (learned > 0 && learned < capacity) {
@@ -24,13 +40,72 @@ func (n *nodeState) room() int64 {
 	return capacity
 }
 
-// evicted estimates whether a prefix touched at fill is gone. Both engines evict the
-// least recently used first, and a hit refreshes the whole prefix, so it stays until the
-// tokens written since, and its own, exceed the room. Others' traffic is not seen: that
-// is what age and learned are for.
-func (n *nodeState) evicted(fill, static int64) bool {
+// touch makes fp the most recently used and returns its stamp, and how many tokens were
+// used since its last touch, its own included; 0 if it was not in the list.
+func (n *nodeState) touch(fp uint64, static, extra int64) (stamp, distance int64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	at := -1
+	for i := len(n.recent) - 1; i >= 0 && at < 0; i-- {
+		distance += n.recent[i].static
+		if n.recent[i].fp == fp && fp != 0 {
+			at = i
+		} else {
+			distance += n.recent[i].extra
+		}
+	}
+	if at < 0 {
+		distance = 0
+	} else {
+		old := n.recent[at]
+		static = max(static, 0)
+		if static == 0 {
+			static = old.static
+		}
+		distance += old.extra
+		n.recent = append(n.recent[:at], n.recent[at+1:]...)
+		n.leave(at, old.extra)
+	}
+	n.stamp++
+	n.recent = append(n.recent, touched{fp, n.stamp, max(static, 0), max(extra, 0)})
+	if len(n.recent) > maxTouched {
+		a, b := n.recent[0], &n.recent[1]
+		b.fp, b.static, b.extra = 0, b.static+a.static, b.extra+a.extra
+		n.recent = append(n.recent[:0], n.recent[1:]...)
+	}
+	n.evict()
+	return n.stamp, distance
+}
+
+// leave keeps the tokens that were written beside a prefix where they were in the order.
+func (n *nodeState) leave(at int, extra int64) {
+	switch {
+	case extra == 0:
+	case at > 0:
+		n.recent[at-1].extra += extra
+	case len(n.recent) > 0:
+		n.recent[0].extra += extra
+	}
+}
+
+// evict moves the horizon to the first prefix that no longer fits.
+func (n *nodeState) evict() {
 	room := n.room()
-	return room > 0 && n.fill.Load()-fill+max(static, 0) > room
+	if room <= 0 {
+		return
+	}
+	for i := len(n.recent) - 1; i >= 0; i-- {
+		t := &n.recent[i]
+		room -= t.static + t.extra
+		if room >= 0 {
+			continue
+		}
+		if i == len(n.recent)-1 && t.static > 0 {
+			continue // the most recent one is there, whatever the estimate says
+		}
+		n.horizon.Store(max(n.horizon.Load(), t.stamp))
+		return // what is older stays in the list: a hit on it shows that the estimate is wrong
+	}
 }
 
 // nodeTable is a growing array by node id; reading takes no lock.
@@ -76,9 +151,19 @@ func (t *Table) SetCapacity(node uint32, tokens int64) {
 
 // Fill tells of tokens written to the node's cache that belong to no fingerprint.
 func (t *Table) Fill(node uint32, tokens int64) {
-	if tokens > 0 {
-		t.nodes.make(node).fill.Add(tokens)
+	if tokens <= 0 {
+		return
 	}
+	n := t.nodes.make(node)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if last := len(n.recent) - 1; last >= 0 && n.recent[last].fp == 0 {
+		n.recent[last].extra += tokens
+	} else {
+		n.stamp++
+		n.recent = append(n.recent, touched{stamp: n.stamp, extra: tokens})
+	}
+	n.evict()
 }
 
 // Room is the number of tokens that can be written to the node before an untouched
@@ -94,8 +179,12 @@ func (t *Table) Room(node uint32) int64 {
 // Forget makes everything on the node cold, at once and in constant time.
 func (t *Table) Forget(node uint32, why Reason) {
 	n := t.nodes.make(node)
-	n.why.Store(uint32(why))
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	n.coldAt.Store(t.ms() + 1)
-	n.learned.Store(0)
 	n.epoch.Add(1)
+	n.recent = n.recent[:0]
+	if why == Restart || why == Gone {
+		n.learned.Store(0) // it may come back with another cache size
+	}
 }

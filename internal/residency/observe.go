@@ -13,69 +13,58 @@ func (t *Table) Observe(node uint32, fp uint64, e Evidence) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := t.ms()
-	old := meta{}
-	believed, had := false, false
+	next := meta{at: now, epoch: uint16(n.epoch.Load()), kind: e.Kind}
+	var old meta
+	known, believed := false, false // known: evidence of this epoch
 	en := t.find(node, fp)
 	if en != nil {
 		if word := en.meta.Load(); word != 0 {
-			old, had = unpackMeta(word), true
-			w, _ := t.weigh(old, n, en.fill.Load(), en.static.Load(), now)
+			old = unpackMeta(word)
+			known = old.epoch == next.epoch
+			w, _ := t.weigh(old, n, en.stamp.Load(), now)
 			believed = w == Warm
 		}
 	}
-	n.fill.Add(e.written(believed))
-	next := meta{at: now, epoch: uint16(n.epoch.Load()), kind: e.Kind}
-	switch e.Kind {
-	case Usage:
-		var counts bool
-		next, counts = t.fromUsage(e, old, had && old.epoch == next.epoch, next)
-		if counts {
-			n.sawMiss(n.fill.Load() - e.written(believed) - en.fill.Load() + max(en.static.Load(), 0))
+	if e.Kind == Removed {
+		if en != nil {
+			en.meta.Store(next.pack())
 		}
-	case Removed:
-		if en == nil {
-			return // nothing was believed, so nothing changes
-		}
-	case Prefill:
-		if had && old.epoch == next.epoch {
-			next.misses = old.misses
-			if believed && old.kind < Prefill {
-				next.kind = old.kind // the stronger evidence stands and is refreshed by use
-				next.at = old.at
-			}
-		}
+		return
+	}
+	contradicted := false
+	switch {
+	case e.Kind == Usage:
+		next, contradicted = t.fromUsage(e, old, known, next)
+	case e.Kind == Prefill && known:
+		next.misses = old.misses
+		next = t.outlasting(old, next)
 	}
 	if en == nil {
 		if en = t.claim(s, node, fp); en == nil {
 			return
 		}
 	}
-	if next.kind == Usage && had && n.learned.Load() > 0 {
-		n.sawHit(n.fill.Load() - en.fill.Load() + max(en.static.Load(), 0))
+	stamp, distance := n.touch(fp, e.Static, e.written())
+	switch {
+	case contradicted && believed:
+		n.sawMiss(distance)
+	case next.kind == Usage && known:
+		n.sawHit(distance)
 	}
-	en.fill.Store(n.fill.Load())
+	en.stamp.Store(stamp)
 	if e.Static > 0 {
 		en.static.Store(e.Static)
 	}
 	en.meta.Store(next.pack())
-	if next.kind != Removed {
-		s.wake(fp)
-	}
+	s.wake(fp)
 }
 
-// written is how many tokens the request added to the cache.
-func (e *Evidence) written(believed bool) int64 {
+// written is how many tokens beside the static prefix the request put into the cache.
+func (e *Evidence) written() int64 {
 	if e.Kind != Usage || e.Prompt <= 0 {
 		return 0
 	}
-	add := e.Prompt
-	switch {
-	case e.Cached >= 0:
-		add -= e.Cached
-	case believed:
-		add -= max(e.Static, 0)
-	}
-	return max(add, 0) + max(e.Output, 0)
+	return max(e.Prompt-max(e.Static, e.Cached, 0), 0) + max(e.Output, 0)
 }
 
 // hit says whether the cached tokens cover the static prefix. The last block may be
@@ -91,9 +80,9 @@ func (e *Evidence) hit() bool {
 	return e.Cached > 0 && e.Cached >= e.Static-max(block, e.Static/16)
 }
 
-// fromUsage turns a request's own figures into evidence. counts says that a belief was
-// contradicted: the prefix had been evicted.
-func (t *Table) fromUsage(e Evidence, old meta, known bool, next meta) (_ meta, counts bool) {
+// fromUsage turns a request's own figures into evidence. contradicted says that it missed
+// although there had been evidence before it was sent.
+func (t *Table) fromUsage(e Evidence, old meta, known bool, next meta) (_ meta, contradicted bool) {
 	switch {
 	case e.Cached >= 0 && e.hit():
 		return next, false
@@ -102,9 +91,7 @@ func (t *Table) fromUsage(e Evidence, old meta, known bool, next meta) (_ meta, 
 		next.kind = Prefill
 		if known {
 			next.misses = old.misses
-			if old.kind < Prefill && old.misses == 0 {
-				next.kind, next.at = old.kind, old.at
-			}
+			next = t.outlasting(old, next)
 		}
 		return next, false
 	}
@@ -123,6 +110,15 @@ func (t *Table) fromUsage(e Evidence, old meta, known bool, next meta) (_ meta, 
 		next.misses = old.misses
 	}
 	return next, false
+}
+
+// outlasting returns the evidence that is believed for longer: a fresh weak one does not
+// replace an older strong one before that has worn down.
+func (t *Table) outlasting(old, next meta) meta {
+	if old.kind != Removed && old.misses == 0 && old.at+t.life[old.kind] > next.at+t.life[next.kind] {
+		return old
+	}
+	return next
 }
 
 // sawMiss learns that an entry was gone after so many tokens.

@@ -127,7 +127,7 @@ type entry struct {
 	fp     atomic.Uint64
 	node   atomic.Uint64 // id + 1; 0 = free
 	meta   atomic.Uint64 // see packMeta; 0 = no evidence
-	fill   atomic.Int64  // the node's fill when the evidence was made
+	stamp  atomic.Int64  // the node's stamp when the prefix was last touched
 	static atomic.Int64  // tokens of the prefix
 	lead   atomic.Int64  // ms at which the lead began; 0 = none
 }
@@ -204,12 +204,12 @@ func (t *Table) Warmth(node uint32, fp uint64) (Warmth, time.Duration) {
 
 // judge reads an entry without a lock. ok is false if it changed hands meanwhile.
 func (t *Table) judge(e *entry, node uint32, fp uint64, n *nodeState, now int64) (w Warmth, age time.Duration, ok bool) {
-	word, fill, static, lead := e.meta.Load(), e.fill.Load(), e.static.Load(), e.lead.Load()
+	word, stamp, lead := e.meta.Load(), e.stamp.Load(), e.lead.Load()
 	if e.fp.Load() != fp || e.node.Load() != uint64(node)+1 {
 		return Unknown, 0, false
 	}
 	if word != 0 {
-		w, age = t.weigh(unpackMeta(word), n, fill, static, now)
+		w, age = t.weigh(unpackMeta(word), n, stamp, now)
 	}
 	if w != Warm && lead != 0 && now-lead < t.leadTimeout {
 		return Warming, time.Duration(now-lead) * time.Millisecond, true
@@ -222,7 +222,7 @@ func (t *Table) judge(e *entry, node uint32, fp uint64, n *nodeState, now int64)
 const maxMisses = 3
 
 // weigh applies age, epoch and eviction to evidence.
-func (t *Table) weigh(m meta, n *nodeState, fill, static, now int64) (Warmth, time.Duration) {
+func (t *Table) weigh(m meta, n *nodeState, stamp, now int64) (Warmth, time.Duration) {
 	age := time.Duration(max(now-m.at, 0)) * time.Millisecond
 	switch {
 	case n == nil:
@@ -233,7 +233,7 @@ func (t *Table) weigh(m meta, n *nodeState, fill, static, now int64) (Warmth, ti
 		return Unknown, age
 	case m.kind == Removed || m.misses >= maxMisses:
 		return Cold, age
-	case n.evicted(fill, static):
+	case stamp <= n.horizon.Load():
 		return Unknown, age // likely gone, but nobody has seen it go
 	default:
 		return Warm, age
@@ -295,7 +295,7 @@ func (t *Table) claim(s *shard, node uint32, fp uint64) *entry {
 	victim.lead.Store(0)
 	victim.node.Store(0)
 	victim.fp.Store(fp)
-	victim.fill.Store(0)
+	victim.stamp.Store(0)
 	victim.static.Store(0)
 	victim.node.Store(uint64(node) + 1)
 	return victim
@@ -309,7 +309,7 @@ func (t *Table) trust(e *entry, now int64) float64 {
 	}
 	m := unpackMeta(word)
 	n := t.nodes.get(uint32(e.node.Load() - 1))
-	if w, _ := t.weigh(m, n, e.fill.Load(), e.static.Load(), now); w != Warm {
+	if w, _ := t.weigh(m, n, e.stamp.Load(), now); w != Warm {
 		return 0
 	}
 	return strength[m.kind] * math.Exp2(-float64(now-m.at)/float64(t.halfLife))
