@@ -66,15 +66,19 @@ func (n *nodeState) touch(fp uint64, static, extra int64) (stamp, distance int64
 		n.recent = append(n.recent[:at], n.recent[at+1:]...)
 		n.leave(at, old.extra)
 	}
+	n.push(fp, max(static, 0), max(extra, 0))
+	n.evict()
+	return n.stamp, distance
+}
+
+func (n *nodeState) push(fp uint64, static, extra int64) {
 	n.stamp++
-	n.recent = append(n.recent, touched{fp, n.stamp, max(static, 0), max(extra, 0)})
+	n.recent = append(n.recent, touched{fp, n.stamp, static, extra})
 	if len(n.recent) > maxTouched {
 		a, b := n.recent[0], &n.recent[1]
 		b.fp, b.static, b.extra = 0, b.static+a.static, b.extra+a.extra
 		n.recent = append(n.recent[:0], n.recent[1:]...)
 	}
-	n.evict()
-	return n.stamp, distance
 }
 
 // leave keeps the tokens that were written beside a prefix where they were in the order.
@@ -160,8 +164,7 @@ func (t *Table) Fill(node uint32, tokens int64) {
 	if last := len(n.recent) - 1; last >= 0 && n.recent[last].fp == 0 {
 		n.recent[last].extra += tokens
 	} else {
-		n.stamp++
-		n.recent = append(n.recent, touched{stamp: n.stamp, extra: tokens})
+		n.push(0, 0, tokens)
 	}
 	n.evict()
 }

@@ -262,14 +262,21 @@ func TestMemoryIsBoundedAndProofsStay(t *testing.T) {
 	for fp := uint64(1); fp <= 24; fp++ {
 		tab.Observe(1, mix(fp), Evidence{Kind: Proof, Static: 60000})
 	}
-	for i := range uint64(100_000) {
+	for i := range uint64(30_000) {
 		tab.Observe(1, mix(1000+i), Evidence{Kind: Prefill, Static: 100})
-		if i%1000 == 0 {
+		if i%300 == 0 {
 			clock.pass(time.Second)
 		}
 	}
 	if n := len(tab.Snapshot()); n > 1024 {
 		t.Errorf("%d entries, more than 1,024", n)
+	}
+	for i := range uint64(2000) {
+		tab.Observe(1, mix(i%300), hit(100))
+		tab.Fill(1, 10)
+	}
+	if n := len(tab.nodes.get(1).recent); n > maxTouched {
+		t.Errorf("%d in the order of use, more than %d", n, maxTouched)
 	}
 	for fp := uint64(1); fp <= 24; fp++ {
 		want(t, tab, 1, mix(fp), Warm)
