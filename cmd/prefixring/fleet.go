@@ -230,11 +230,13 @@ func (f *fleet) ready() error {
 	if f.leaving.Load() {
 		return fmt.Errorf("draining: no new work is taken")
 	}
-	statuses := f.health.Snapshot()
-	for i := range statuses {
-		if statuses[i].Level < ring.Closed {
+	// The ring's own view decides: health knows of a change a moment before the ring does.
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, m := range f.nodes {
+		if m.in != "" && m.level < ring.Closed {
 			return nil
 		}
 	}
-	return fmt.Errorf("none of %d engines can take work; /api/v1/fleet tells why", len(statuses))
+	return fmt.Errorf("none of %d engines can take work; /api/v1/fleet tells why", len(f.nodes))
 }
