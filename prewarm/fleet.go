@@ -59,6 +59,9 @@ type Key struct {
 // Nodes is required; the functions may be nil and must be safe for concurrent use.
 type Fleet struct {
 	Nodes []Node
+	// Version changes with anything else that placement rests on (weights, partitions):
+	// a Scheduler plans again when it does.
+	Version string
 	// Resolve maps a model or route and an adapter. nil = nodes by their Models.
 	Resolve func(model, adapter string) (Target, bool)
 	// Key makes the ring key of a body as traffic's is made (field case B58). nil = a
@@ -194,10 +197,8 @@ func (f Fleet) withKey(m *Manifest, at ...time.Time) (Fleet, error) {
 	if f.Key != nil {
 		return f, nil
 	}
-	named, err := m.Named(f.TenantSalt, at...)
-	if err != nil {
-		return f, err
-	}
+	// An entry that cannot be rendered is named, with its line, when it is planned.
+	named, _ := m.Named(f.TenantSalt, at...)
 	s, err := fingerprint.NewScanner(fingerprint.Options{Named: named})
 	if err != nil {
 		return f, err

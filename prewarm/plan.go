@@ -67,6 +67,8 @@ type Problem struct {
 	// Fatal problems stay fatal with Force: there is nothing that could be sent.
 	Fatal bool `json:"fatal,omitempty"`
 	Note  bool `json:"note,omitempty"` // worth knowing; does not stop the plan
+
+	late bool // about a deadline: the scheduler judges those itself
 }
 
 // String is the problem on one line.
@@ -289,7 +291,7 @@ func (p *Plan) past(now time.Time) {
 			p.problem(Problem{
 				Prefix: e.Name, Line: e.line,
 				Why:    fmt.Sprintf("its deadline %s is %s in the past", e.deadline.at.In(e.zone).Format(time.RFC3339), now.Sub(e.deadline.at).Round(time.Second)),
-				Remedy: "move it, or remove it to warm at once",
+				Remedy: "move it, or remove it to warm at once", late: true,
 			})
 		}
 	}
@@ -342,7 +344,7 @@ func (p *Plan) schedule(np *NodePlan, now time.Time) {
 				Why: fmt.Sprintf("it would be warm at %s, %s after its deadline %s: %d tokens take %.1f s at %.0f tokens/s, behind %d others",
 					it.End.In(x.Entry.zone).Format(time.TimeOnly), it.End.Sub(*it.Deadline).Round(time.Second),
 					it.Deadline.In(x.Entry.zone).Format(time.RFC3339), it.Tokens, it.Seconds, float64(it.Tokens)/max(it.Seconds, 1e-9), i),
-				Remedy: "start earlier, use fewer owners, or raise its priority",
+				Remedy: "start earlier, use fewer owners, or raise its priority", late: true,
 			})
 		}
 	}

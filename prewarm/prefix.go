@@ -1,6 +1,7 @@
 package prewarm
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -46,35 +47,47 @@ func (p *Prefix) sample(turn string) []byte {
 
 // Named renders the entries at the given moments and returns them as named prefixes, for
 // the scanner that keys traffic: one for each text and salt. A text that several moments
-// share is returned once. Register the next version of a changing text (NextChange)
+// share is returned once. Entries that cannot be rendered are left out and named in the
+// error. Register the next version of a changing text (NextChange)
 // together with the present one, or its key changes with the text.
 func (m *Manifest) Named(tenantSalt func(string) (string, bool), at ...time.Time) ([]fingerprint.Named, error) {
 	var out []fingerprint.Named
+	var faults []error
 	seen := map[string]bool{}
 	for _, e := range m.Prefixes {
 		for _, t := range at {
-			h, err := e.head(t)
+			named, err := e.named(tenantSalt, t, seen)
+			out = append(out, named...)
 			if err != nil {
-				return nil, fmt.Errorf("cannot render prefix %s: %w", e.Name, err)
-			}
-			salts, err := e.saltsFor(h, tenantSalt)
-			if err != nil {
-				return nil, fmt.Errorf("cannot render prefix %s: %w", e.Name, err)
-			}
-			for _, salt := range salts {
-				id := h.digest() + salt
-				if seen[id] {
-					continue
-				}
-				seen[id] = true
-				body := h.request(wire{model: h.model, salt: salt, turn: sampleTurn})
-				n, err := fingerprint.NewNamed(e.Name, e.protocol, body, h.open)
-				if err != nil {
-					return nil, err
-				}
-				out = append(out, n)
+				faults = append(faults, fmt.Errorf("cannot render prefix %s: %w", e.Name, err))
 			}
 		}
+	}
+	return out, errors.Join(faults...)
+}
+
+func (e *Entry) named(tenantSalt func(string) (string, bool), at time.Time, seen map[string]bool) ([]fingerprint.Named, error) {
+	h, err := e.head(at)
+	if err != nil {
+		return nil, err
+	}
+	salts, err := e.saltsFor(h, tenantSalt)
+	if err != nil {
+		return nil, err
+	}
+	var out []fingerprint.Named
+	for _, salt := range salts {
+		id := h.digest() + salt
+		if seen[id] {
+			continue
+		}
+		seen[id] = true
+		body := h.request(wire{model: h.model, salt: salt, turn: sampleTurn})
+		n, err := fingerprint.NewNamed(e.Name, e.protocol, body, h.open)
+		if err != nil {
+			return out, err
+		}
+		out = append(out, n)
 	}
 	return out, nil
 }

@@ -80,7 +80,7 @@ func runPlan(ctx context.Context, p *Plan, o Options, only bool) (Report, error)
 	if err != nil {
 		return Report{}, err
 	}
-	r := newRunner(p.fleet, o)
+	r := newRunner(p.fleet, o, &counter{})
 	defer r.close()
 	r.begin(p)
 	report := Report{Plan: p.Digest, Start: o.Clock.Now()}
@@ -108,7 +108,7 @@ func runPlan(ctx context.Context, p *Plan, o Options, only bool) (Report, error)
 type runner struct {
 	o      Options
 	fleet  *Fleet
-	tokens counter
+	tokens *counter
 	budget *budget
 	gate   chan struct{} // places for nodes at work, nil = no bound
 	turns  atomic.Uint64
@@ -126,8 +126,8 @@ type runner struct {
 	perNode  map[string][2]int
 }
 
-func newRunner(f *Fleet, o Options) *runner {
-	r := &runner{o: o, fleet: f, probes: map[string]*prober{}, perNode: map[string][2]int{}, budget: newBudget(o.MaxTokens)}
+func newRunner(f *Fleet, o Options, tokens *counter) *runner {
+	r := &runner{o: o, tokens: tokens, fleet: f, probes: map[string]*prober{}, perNode: map[string][2]int{}, budget: newBudget(o.MaxTokens)}
 	if o.Total > 0 {
 		r.gate = make(chan struct{}, o.Total)
 	}

@@ -61,6 +61,7 @@ type toy struct {
 	sglang   bool
 	tokenize bool
 	metrics  bool
+	dated    bool    // the template writes today's date in Shanghai first
 	ranks    int     // data-parallel ranks behind this port, each with its own cache
 	rate     float64 // tokens per second of prefill on the clock
 	clock    *fakeClock
@@ -193,6 +194,9 @@ func (e *toy) page(w http.ResponseWriter) {
 // moves everything, the turns, the generation prompt.
 func (e *toy) render(wire string, body map[string]json.RawMessage) []int32 {
 	var b strings.Builder
+	if e.dated {
+		b.WriteString(e.clock.Now().In(time.FixedZone("CST", 8*3600)).Format("Today:2006-01-02 "))
+	}
 	if wire == "completions" {
 		var prompt string
 		_ = json.Unmarshal(body["prompt"], &prompt)
