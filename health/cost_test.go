@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -84,7 +85,7 @@ func newHundred(tb testing.TB) *hundred {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	m, err := New(Options{})
+	m, err := New(Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		tb.Fatal(err)
 	}

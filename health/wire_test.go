@@ -13,11 +13,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -299,7 +299,7 @@ func TestB64ProbesOverTLS(t *testing.T) {
 		_, _ = io.WriteString(w, r.TLS.PeerCertificates[0].Subject.CommonName)
 	}))
 	s.TLS = &tls.Config{Certificates: []tls.Certificate{ca.leaf(t, "engine-0.svc")}, ClientCAs: ca.pool, ClientAuth: tls.RequireAndVerifyClientCert}
-	s.Config.ErrorLog = nil
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
 	s.StartTLS()
 	defer s.Close()
 	byIP := s.URL
@@ -341,9 +341,6 @@ func TestB64ProbesOverTLS(t *testing.T) {
 	}
 	if plain.Load() != 0 {
 		t.Error("a probe went out in plain text")
-	}
-	if _, err := url.Parse(byIP); err != nil {
-		t.Fatal(err)
 	}
 }
 
