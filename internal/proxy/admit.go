@@ -19,11 +19,18 @@ const earlyCheck = 64 * kib
 const bodyRate = 64 * kib
 
 // headerReceived runs between head and body of a request. It bounds the time the
-// body may take, and keeps a body from being read that would be refused anyway.
+// body may take, keeps a body from being read that would be refused anyway, and
+// notes on the connection what onError needs: fasthttp forgets the head of a request
+// whose body it could not read.
 func (p *Proxy) headerReceived(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
 	cfg := fasthttp.RequestConfig{MaxRequestBodySize: p.opts.MaxBody}
 	n := h.ContentLength()
+	cc, _ := p.clientOf(ctxOf(h))
 	if n >= 0 && n < earlyCheck {
+		if cc != nil {
+			r, _ := dialect.RouteOf(pathOf(h))
+			cc.protocol, cc.refusal = r.Protocol, nil
+		}
 		if n > 0 {
 			lendBody(h, n)
 		}
@@ -36,9 +43,12 @@ func (p *Proxy) headerReceived(h *fasthttp.RequestHeader) fasthttp.RequestConfig
 		}
 		cfg.ReadTimeout = base + time.Duration(length/bodyRate)*time.Second
 	}
-	if _, f := p.checkHead(h); f != nil {
-		// The smallest limit that is not "default"; onError asks checkHead again for
-		// the true reason.
+	hd, f := p.checkHead(h)
+	if cc != nil {
+		cc.protocol, cc.refusal = hd.route.Protocol, f
+	}
+	if f != nil {
+		// The smallest limit that is not "default": the body is not read.
 		cfg.MaxRequestBodySize = 1
 		return cfg
 	}

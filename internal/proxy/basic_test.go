@@ -4,8 +4,12 @@ import (
 	"bufio"
 	"crypto/sha256"
 	"fmt"
+	"net"
+	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/valyala/fasthttp"
 
 	"github.com/prefixring/prefixring/internal/dialect"
 )
@@ -90,6 +94,59 @@ func TestB12LargeBodies(t *testing.T) {
 			if sha256.Sum256(e.lastBody()) != sha256.Sum256([]byte(body)) {
 				t.Fatalf("%s with %d bytes: the engine got other bytes", path, size)
 			}
+		}
+	}
+}
+
+// lendBody finds a request around its header. This fails when a version of fasthttp
+// hands HeaderReceived anything but the header of the request about to be served.
+func TestHeaderBelongsToRequest(t *testing.T) {
+	var seen *fasthttp.RequestHeader
+	s := &fasthttp.Server{
+		HeaderReceived: func(h *fasthttp.RequestHeader) fasthttp.RequestConfig {
+			seen = h
+			return fasthttp.RequestConfig{}
+		},
+		ReduceMemoryUsage: true,
+		Handler: func(ctx *fasthttp.RequestCtx) {
+			if seen != &ctx.Request.Header || requestOf(seen) != &ctx.Request || ctxOf(seen) != ctx {
+				ctx.SetStatusCode(500)
+			}
+		},
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ln) }()
+	for range 3 {
+		resp, err := http.Post("http://"+ln.Addr().String(), "application/json", strings.NewReader(chatBody))
+		if err != nil || resp.StatusCode != 200 {
+			t.Fatalf("%v %v", resp, err)
+		}
+		resp.Body.Close()
+	}
+	http.DefaultClient.CloseIdleConnections()
+	if err := s.Shutdown(); err != nil {
+		t.Fatal(err)
+	}
+	<-done
+}
+
+func TestBodyClasses(t *testing.T) {
+	for n := 1; n < 80<<20; n += n/7 + 1 {
+		b := getBody(n)
+		if cap(b) < n || len(b) != 0 {
+			t.Fatalf("%d octets: got room for %d", n, cap(b))
+		}
+		if n > 1<<minBodyBits && n <= 1<<maxBodyBits && cap(b) > n+n/bodySteps+bodySteps {
+			t.Fatalf("%d octets: got room for %d", n, cap(b))
+		}
+		putBody(b)
+		putBody(make([]byte, 0, n))
+		if b := getBody(n); cap(b) < n {
+			t.Fatalf("%d octets: a buffer with room for %d came back", n, cap(b))
 		}
 	}
 }

@@ -93,6 +93,11 @@ func requestOf(h *fasthttp.RequestHeader) *fasthttp.Request {
 	return (*fasthttp.Request)(unsafe.Add(unsafe.Pointer(h), -int(unsafe.Offsetof(fasthttp.Request{}.Header))))
 }
 
+// ctxOf finds the context around a request in the same way.
+func ctxOf(h *fasthttp.RequestHeader) *fasthttp.RequestCtx {
+	return (*fasthttp.RequestCtx)(unsafe.Add(unsafe.Pointer(requestOf(h)), -int(unsafe.Offsetof(fasthttp.RequestCtx{}.Request))))
+}
+
 // reclaimBody takes the buffer of a request back into the pool.
 func reclaimBody(r *fasthttp.Request) {
 	putBody(r.SwapBody(nil))

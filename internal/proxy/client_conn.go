@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/prefixring/prefixring/internal/dialect"
 )
 
 // readAhead is how much of a request a client connection buffers itself. The
@@ -28,8 +30,11 @@ type clientConn struct {
 	cur  atomic.Pointer[call]
 	gone atomic.Bool
 
-	ahead  [readAhead]byte // read by the serving goroutine only
-	a0, a1 int
+	// The following belong to the serving goroutine.
+	ahead    [readAhead]byte
+	a0, a1   int
+	protocol dialect.Protocol // of the request being read
+	refusal  *failure         // why its body is not read; nil = it is welcome so far
 
 	writing atomic.Int64 // coarse time at which the write now running began; 0 = none
 	closed  atomic.Bool

@@ -21,9 +21,7 @@ func (c *call) commit() {
 	if c.status == 503 && len(ex.head.retryAfter) == 0 {
 		resp.Header.Set(fasthttp.HeaderRetryAfter, "1") // engines send none (engine_contracts 7.4)
 	}
-	if len(ex.reply.trailer) == 0 {
-		announceTrailer(&resp.Header, &ex.head)
-	}
+	announceTrailer(&resp.Header, &ex.head)
 	c.frame(resp)
 	c.releaseBody()
 }
@@ -76,7 +74,7 @@ func (c *call) frame(resp *fasthttp.Response) {
 		c.whole = true // the server will not ask for a body
 	case ex.reply.mode == bodyLength && !c.strip.on:
 		size = int(ex.head.length)
-	case ex.reply.done && !ex.head.eventStream && !c.strip.on:
+	case ex.reply.done && !ex.head.eventStream && len(ex.reply.trailer) == 0 && !c.strip.on:
 		size = len(ex.reply.pending())
 	}
 	c.fixed = size >= 0

@@ -17,19 +17,33 @@ const drainRest = 2 * time.Second
 func (p *Proxy) Drain(ctx context.Context) error {
 	p.draining.Store(true)
 	err := p.server.ShutdownWithContext(ctx)
-	if err != nil && ctx.Err() != nil {
+	if err != nil {
 		p.cancelAll(causeDrain)
-		// What is cut ends at once; a connection that does not is closed below.
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainRest)
-		defer cancel()
-		if rest := p.server.ShutdownWithContext(last); rest != nil {
-			p.conns.each(func(c *clientConn) { c.Conn.SetDeadline(longAgo) })
-			err = errors.Join(err, rest)
-		}
+		p.hurry()
 	}
 	p.stop()
 	p.closePools()
 	return err
+}
+
+// hurry waits until all client connections are closed: those of cut calls end when
+// their last event is written, idle ones at once, and what is left after drainRest is
+// taken away from its writers.
+func (p *Proxy) hurry() {
+	end := time.Now().Add(drainRest)
+	t := time.NewTicker(2 * time.Millisecond)
+	defer t.Stop()
+	for p.conns.open.Load() > 0 {
+		late := time.Now().After(end)
+		p.conns.each(func(c *clientConn) {
+			if late {
+				c.Conn.SetDeadline(longAgo)
+			} else if c.cur.Load() == nil {
+				c.Conn.SetReadDeadline(longAgo)
+			}
+		})
+		<-t.C
+	}
 }
 
 // Close is Drain without patience.

@@ -152,13 +152,15 @@ func (c *call) refuse(f *failure) {
 // all others (field cases B12, B21).
 func (p *Proxy) onError(ctx *fasthttp.RequestCtx, err error) {
 	c := p.newCall(ctx)
-	hd, f := p.checkHead(&ctx.Request.Header)
-	c.head, c.protocol = hd, hd.route.Protocol
-	c.makeID(nil)
-	if g := readFailure(err, &p.opts); f == nil || g.code != failBodySize.code {
-		// Only a body that was not read on purpose (headerReceived) has a truer reason.
-		f = g
+	f := readFailure(err, &p.opts)
+	if c.conn != nil {
+		c.protocol = c.conn.protocol
+		if c.conn.refusal != nil && f.code == failBodySize.code {
+			f = c.conn.refusal // the body was not read on purpose
+		}
+		c.conn.protocol, c.conn.refusal = 0, nil
 	}
+	c.makeID(nil)
 	closing := *f
 	closing.close = true
 	c.refuse(&closing)

@@ -133,6 +133,9 @@ func (c *call) units(tokens int64) int64 {
 func scanFailure(err error) *failure {
 	var se *fingerprint.SyntaxError
 	if errors.As(err, &se) {
+		if se.Reason == fingerprint.ReasonDuplicate {
+			return failTwice.with(se.Error())
+		}
 		return failJSON.with("the request body is not valid: " + se.Error())
 	}
 	return &failJSON
