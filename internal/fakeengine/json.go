@@ -2,6 +2,7 @@ package fakeengine
 
 import (
 	"bytes"
+	"encoding/binary"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -131,6 +132,12 @@ func scanArray(b []byte, i, depth int) (int, *syntaxError) {
 
 func scanString(b []byte, start int) (int, *syntaxError) {
 	for i := start + 1; i < len(b); i++ {
+		for i+8 <= len(b) && plain(binary.LittleEndian.Uint64(b[i:])) {
+			i += 8
+		}
+		if i == len(b) {
+			break
+		}
 		switch c := b[i]; {
 		case c == '"':
 			return i + 1, nil
@@ -154,6 +161,14 @@ func scanString(b []byte, start int) (int, *syntaxError) {
 		}
 	}
 	return len(b), &syntaxError{start, errOpen}
+}
+
+// plain reports whether none of eight bytes is a quote, a backslash or a control
+// character: the usual "has a byte less than n" and "has a zero byte" tests.
+func plain(w uint64) bool {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	quote, slash := w^ones*'"', w^ones*'\\'
+	return ((w-ones*0x20)&^w|(quote-ones)&^quote|(slash-ones)&^slash)&tops == 0
 }
 
 func scanNumber(b []byte, i int) (int, *syntaxError) {
