@@ -1,16 +1,23 @@
 package prewarm
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // keeper learns how long a node keeps an idle prefix, from what touches find. Prefixes of
 // one node share its LRU, so one interval serves them all.
 type keeper struct {
 	least, most time.Duration
 	interval    time.Duration
-	// evicted is the shortest gap after which a prefix was gone; 0 = never seen. It is
-	// forgotten slowly, by growing: the load that evicted may be over.
+	// evicted is the shortest gap after which a prefix was gone; 0 = never seen. It doubles
+	// with each forget, because the load that evicted may be over.
 	evicted time.Duration
 }
+
+// forget is how long a seen eviction takes to count half. A prefix lost costs a cold
+// prefill of seconds, a touch too many costs milliseconds: probing is rare.
+const forget = time.Hour
 
 // firstInterval is the touch interval of a node of which nothing is known.
 const firstInterval = 60 * time.Second
@@ -26,7 +33,7 @@ func (k *keeper) held(gap time.Duration) {
 	}
 	grown := k.interval + k.interval/4
 	if k.evicted > 0 {
-		k.evicted += k.evicted / 16
+		k.evicted = time.Duration(float64(k.evicted) * math.Exp2(float64(gap)/float64(forget)))
 		grown = min(grown, k.evicted*3/4)
 	}
 	k.interval = min(max(grown, k.interval, k.least), k.most)

@@ -77,10 +77,11 @@ func (d *drive) step(ss ...*Scheduler) {
 	d.t.Fatal("the scheduler never rests")
 }
 
-// run steps once a second until the clock has moved by dur.
+// run steps until the clock has moved by dur: once a second, or a hundred times.
 func (d *drive) run(dur time.Duration, ss ...*Scheduler) {
 	d.t.Helper()
-	for end := d.c.Now().Add(dur); d.c.Now().Before(end); d.c.advance(time.Second) {
+	stride := max(time.Second, dur/100)
+	for end := d.c.Now().Add(dur); d.c.Now().Before(end); d.c.advance(stride) {
 		d.step(ss...)
 	}
 }
@@ -515,21 +516,32 @@ func TestDeadRoutersNodesAreTakenOver(t *testing.T) {
 
 func TestTurnIsAPermutation(t *testing.T) {
 	routers := []string{"a", "b", "c"}
-	count := map[string]int{}
+	var nodes []Node
 	for i := range 300 {
-		seen := map[int]bool{}
-		for _, r := range routers {
-			turn, err := Turn(routers, r, fmt.Sprint("node", i))
-			if err != nil {
-				t.Fatal(err)
+		nodes = append(nodes, Node{Name: fmt.Sprint("node", i)})
+	}
+	count, places := map[string]int{}, map[string]map[int]bool{}
+	for _, r := range routers {
+		turns, err := turnsOf(routers, r, nodes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for node, turn := range turns {
+			if places[node] == nil {
+				places[node] = map[int]bool{}
 			}
-			seen[turn] = true
+			places[node][turn] = true
 			if turn == 0 {
 				count[r]++
 			}
 		}
-		if len(seen) != 3 {
-			t.Fatalf("node %d: places %v", i, seen)
+		if one, err := Turn(routers, r, "node7"); err != nil || one != turns["node7"] {
+			t.Errorf("%d, %v", one, err)
+		}
+	}
+	for node, p := range places {
+		if len(p) != 3 {
+			t.Fatalf("%s: places %v", node, p)
 		}
 	}
 	for r, n := range count {
