@@ -1,6 +1,7 @@
 package health
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -16,8 +17,8 @@ type core struct {
 	want   []string // models that make it ready; empty: any
 
 	// What operators and discovery want.
-	drained, cordoned, terminating, gone bool
-	weight                               float64
+	drained, cordoned, terminating, unready, gone bool
+	weight                                        float64
 
 	// What probes said.
 	observed   bool   // anything at all
@@ -68,7 +69,7 @@ type core struct {
 }
 
 func newCore(opt *Options, t *Target) *core {
-	c := &core{opt: opt, engine: t.Engine, want: t.Models, weight: 1, terminating: t.Terminating}
+	c := &core{opt: opt, engine: t.Engine, want: t.Models, weight: 1, terminating: t.Terminating, unready: t.Unready}
 	c.signals.Reset()
 	c.rates.reset()
 	return c
@@ -143,12 +144,16 @@ func (c *core) needRise() int {
 	return 1
 }
 
+// up books that the engine is healthy, once it is known whether it is the process of
+// before: a node must not be ready for a moment with warmth that is not there.
 func (c *core) up() {
 	if !c.healthy && c.lostTouch {
-		c.lostTouch = false
-		if c.signals.StartTime != c.signals.StartTime { // NaN: nothing will tell whether it is the same process
-			c.lostCache()
+		known := !math.IsNaN(c.signals.StartTime) && !c.metricsOff
+		if known && c.rise < c.needRise()+3 {
+			return // the next page will tell, and come sooner than three more answers
 		}
+		c.lostTouch = false
+		c.lostCache()
 	}
 	c.healthy = true
 }

@@ -311,9 +311,22 @@ func TestRestartWithoutMetricsIsSeenByRefusal(t *testing.T) {
 func TestRefusalOfALivingProcessIsNoRestart(t *testing.T) {
 	s := ready(t, nil).page(func(g *Signals) { g.StartTime, g.PromptTokens = 1e9, 500 })
 	s.health(nobody).health(nobody).health(nobody).is(Unhealthy, ring.Closed)
-	s.health(good).health(good).models("m1").page(nil).is(Ready, ring.NoOverflow)
+	s.health(good).health(good).models("m1").is(Unhealthy, ring.Closed) // not before it is known who answers
+	s.page(nil).health(good).is(Ready, ring.NoOverflow)
 	if s.c.epoch != 0 {
 		t.Errorf("epoch = %d, want 0: the start time proves that it is the same process", s.c.epoch)
+	}
+}
+
+func TestRefusalWithoutAPageAfterwardsCountsAsRestart(t *testing.T) {
+	s := ready(t, nil).page(func(g *Signals) { g.StartTime, g.PromptTokens = 1e9, 500 })
+	s.health(nobody).health(nobody).health(nobody)
+	for range 4 {
+		s.health(good).models("m1").is(Unhealthy, ring.Closed)
+	}
+	s.health(good).is(Ready, ring.NoOverflow)
+	if s.c.epoch != 1 {
+		t.Errorf("epoch = %d, want 1", s.c.epoch)
 	}
 }
 

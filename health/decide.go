@@ -31,6 +31,8 @@ func (c *core) judge() (State, string) {
 		return Draining, "drained by an operator"
 	case c.terminating:
 		return Draining, "terminating, says discovery"
+	case c.unready:
+		return Draining, "not ready, says discovery"
 	case !c.observed:
 		return Unknown, "not looked at yet"
 	case c.asleep:

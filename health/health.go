@@ -36,6 +36,9 @@ type Target struct {
 	// Terminating is discovery's word that the node is about to go: no new work, what
 	// runs may finish (field case B38).
 	Terminating bool
+	// Unready is discovery's word that the node should get no work yet, or not at the
+	// moment (a Kubernetes readiness gate).
+	Unready bool
 }
 
 // State is the condition of a node.

@@ -135,7 +135,8 @@ func (m *Manager) retarget(n *node, t Target, now time.Time) {
 	moved := back || idOf(&t) != idOf(&n.target) || t.Rank != n.target.Rank
 	n.target = t
 	c := n.core
-	c.engine, c.want, c.terminating, c.gone = t.Engine, t.Models, t.Terminating, false
+	c.engine, c.want, c.gone = t.Engine, t.Models, false
+	c.terminating, c.unready = t.Terminating, t.Unready
 	if moved {
 		if !back {
 			m.detach(n)

@@ -285,6 +285,24 @@ func TestB38TerminatingNodeClosesWithinApply(t *testing.T) {
 	})
 }
 
+func TestUnreadyNodeIsKeptClosedAndComesBackWarm(t *testing.T) {
+	run(t, 2, Options{}, func(f *fleet) {
+		all := f.targets()
+		f.apply(all...)
+		f.wait(time.Second)
+		all[0].Unready = true
+		f.apply(all...)
+		if s := f.is("n0", Draining); s.Reason != "not ready, says discovery" || s.Level != ring.Closed {
+			t.Errorf("level %v, reason %q", s.Level, s.Reason)
+		}
+		all[0].Unready = false
+		f.apply(all...)
+		if s := f.is("n0", Ready); s.Epoch != 0 || s.Level != ring.Open {
+			t.Errorf("epoch %d, level %v", s.Epoch, s.Level)
+		}
+	})
+}
+
 func TestANewAddressIsColdUnderItsOldName(t *testing.T) {
 	run(t, 2, Options{}, func(f *fleet) {
 		all := f.targets()

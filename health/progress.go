@@ -91,6 +91,8 @@ func (c *core) onMetrics(s *Signals, lastSuccess, now time.Time) {
 	c.metricsOff = false
 	if c.pages > 0 && restartedBetween(&c.signals, s) {
 		c.restarted()
+	} else if !math.IsNaN(s.StartTime) {
+		c.lostTouch = false // the same process, out of reach for a while
 	}
 	c.pages++
 	ranks := append(c.signals.Ranks[:0], s.Ranks...)
