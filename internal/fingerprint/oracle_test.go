@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -85,8 +86,8 @@ func units(raw []byte) (out []rune) {
 			out, raw = append(out, rune("\"\\/\b\f\n\r\t"[c])), raw[2:]
 			continue
 		}
-		var v uint16
-		if _, err := fmt.Sscanf(string(raw[2:6]), "%04x", &v); err != nil {
+		v, err := strconv.ParseUint(string(raw[2:6]), 16, 16)
+		if err != nil {
 			panic(err)
 		}
 		r := rune(v)

@@ -1,3 +1,5 @@
+//go:build !amd64 || purego
+
 package fingerprint
 
 import "unicode/utf8"
