@@ -50,10 +50,9 @@ type call struct {
 	request
 
 	// Buffers that outlive a request.
-	ex       exchange
+	ex       *exchange // pooled on its own: a hedge may replace it
 	splices  splices
 	strip    usageFilter
-	heads    []byte // request head for the engine
 	id       []byte
 	scratch  []byte
 	frameBuf []byte
@@ -86,23 +85,30 @@ type request struct {
 	owes     bool // the tenant is owed a Settle
 
 	// Where it goes.
-	bound   binding
-	gate    gate
-	query   ring.Query
-	refusal ring.Refusal
-	blocked blocked
-	reason  ring.Reason
-	node    *ring.Node // of the last attempt
-	rank    int
-	tried   [8]*ring.Node
-	ntried  int
-	owners  int // of the key, counted once per request
-	retries int
-	last    *failure // of the attempt before
-	saved   *savedReply
+	bound           binding
+	query           ring.Query
+	refusal         ring.Refusal
+	blocked         blocked
+	reason          ring.Reason
+	node            *ring.Node // of the last attempt
+	rank            int
+	tried           [8]*ring.Node
+	ntried          int
+	owners          int // of the key, counted once per request
+	retries         int
+	step            step
+	again           bool // the stale-connection retry of this node has been used
+	hedged          bool
+	hedgeAt         time.Time
+	inLine          *place
+	last            *failure // of the attempt before
+	refusedByEngine bool     // the exchange holds a refusal to pass on
+	saved           *savedReply
 
 	// What the client gets.
 	committed bool // the response head is decided and is the engine's
+	early     bool // it was committed for a heartbeat, before any engine answered
+	nextBeat  time.Time
 	whole     bool // the body ended cleanly
 	fixed     bool // the client's body has a length
 	headed    bool // the head has left the server's buffer
@@ -122,6 +128,8 @@ var calls = sync.Pool{New: func() any { return new(call) }}
 func (p *Proxy) newCall(ctx *fasthttp.RequestCtx) *call {
 	c := calls.Get().(*call)
 	c.p, c.ctx = p, ctx
+	c.ex = exchanges.Get().(*exchange)
+	c.ex.c = c
 	c.start = p.opts.Now()
 	c.begin.Store(c.start.UnixNano())
 	c.enter(phaseRoute)
@@ -258,9 +266,11 @@ func (c *call) reset() {
 	c.p, c.ctx = nil, nil
 	c.request = request{}
 	c.ex.reset()
+	exchanges.Put(c.ex)
+	c.ex = nil
 	c.splices.reset()
 	c.strip.reset()
-	c.heads, c.id, c.scratch = c.heads[:0], c.id[:0], c.scratch[:0]
+	c.id, c.scratch = c.id[:0], c.scratch[:0]
 }
 
 // scans keeps scan results with their boundary storage.

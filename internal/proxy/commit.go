@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"net"
 	"strconv"
 
 	"github.com/valyala/fasthttp"
@@ -9,10 +10,11 @@ import (
 // commit gives the client the head of the engine's response and leaves the body to
 // WriteTo. From here on nothing is retried.
 func (c *call) commit() {
-	ex := &c.ex
+	ex := c.ex
+	c.began()
 	status := ex.head.status
-	if c.status != 0 {
-		status = c.status // an error that rode on a 200
+	if ex.status != 0 {
+		status = ex.status // an error that rode on a 200
 	}
 	c.status, c.committed = status, true
 	resp := &c.ctx.Response
@@ -63,7 +65,7 @@ func (c *call) explainHeaders(h *fasthttp.ResponseHeader) {
 // frame chooses the framing of the client's response: the engine's length where it
 // had one and nothing is taken out, else chunks.
 func (c *call) frame(resp *fasthttp.Response) {
-	ex := &c.ex
+	ex := c.ex
 	size := -1
 	switch {
 	case ex.head.bodyless(c.ctx.Request.Header.IsHead()):
@@ -78,6 +80,10 @@ func (c *call) frame(resp *fasthttp.Response) {
 		size = len(ex.reply.pending())
 	}
 	c.fixed = size >= 0
+	if c.http10 && !c.fixed {
+		c.hijack()
+		return
+	}
 	if c.fixed && !ex.reply.done {
 		// The rest is written past the server's buffer, as it comes.
 		resp.ImmediateHeaderFlush = true
@@ -107,4 +113,24 @@ func announceTrailer(dst *fasthttp.ResponseHeader, h *replyHead) {
 			_ = dst.AddTrailerBytes(f.value)
 		}
 	}
+}
+
+// hijack serves an HTTP/1.0 client a body of unknown length: it cannot read chunks,
+// which is all that the server would send, so it gets the octets and then the end of
+// the connection.
+func (c *call) hijack() {
+	h := &c.ctx.Response.Header
+	h.SetContentLength(-2)
+	h.SetConnectionClose()
+	head := h.AppendBytes(nil)
+	c.ctx.HijackSetNoResponse(true)
+	c.ctx.Hijack(func(nc net.Conn) {
+		defer c.Close()
+		if _, err := nc.Write(head); err != nil {
+			c.cancel(causeClientGone)
+			return
+		}
+		// An error needs no telling: the connection ends either way.
+		_, _ = c.WriteTo(nc)
+	})
 }

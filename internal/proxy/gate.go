@@ -102,18 +102,22 @@ func (g *gate) drop() {
 	}
 }
 
-// begun is called at the first octet of a good answer: the prompt has been computed.
-// The lead of a cold prefill ends with the proof that wakes its followers, and the
-// slot weighs only its request from now on.
-func (c *call) begun() {
+// began is called once, when the first octet of a body is in hand: the prompt has
+// been computed. The lead of a cold prefill ends with the proof that wakes its
+// followers, and the slot weighs only its request from now on.
+func (c *call) began() {
+	c.noteTimes()
+	if ex := c.ex; !ex.begun || ex.head.status != 200 || ex.tap.State().ErrorEvent {
+		return
+	}
 	if c.fat() {
 		c.route.pool.Residency.Observe(c.node.ID(), c.key, residency.Evidence{
 			Kind: residency.Prefill, Prompt: dialect.Unknown, Cached: dialect.Unknown,
 			Static: c.static, Sent: c.sent,
 		})
 	}
-	if c.gate.lead != nil {
-		c.gate.drop()
+	if c.ex.gate.lead != nil {
+		c.ex.gate.drop()
 		c.route.pool.queue.wake()
 	}
 	c.ex.slot.Adjust(ring.Unit)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"time"
 
 	"github.com/valyala/fasthttp"
 )
@@ -42,75 +43,18 @@ func (c *call) serve() *failure {
 	}
 	c.p.budget.deposit()
 	c.recall()
-	return c.forward()
-}
-
-// forward picks and attempts until there is a response to commit. The last engine's
-// own answer beats any error that the router could make of it.
-func (c *call) forward() *failure {
-	for {
-		if f := c.pick(); f != nil {
-			if c.last != nil {
-				f = c.last // what happened says more than that nobody else is left
-			}
-			return c.answerSaved(f)
-		}
-		v, f := c.attempt(false)
-		if v == retrySame {
-			c.ex.hangUp()
-			v, f = c.attempt(true)
-			if v == retrySame {
-				v = retryNext
-			}
-		}
-		if v == replyReady {
-			c.commit()
-			return nil
-		}
-		if why := c.cancelled(); why != causeNone && !(v == retryNext && c.revive()) {
-			return why.failure()
-		}
-		if v == giveUp || !c.mayRetry(v) {
-			return c.giveUp(f)
-		}
-		c.putAside(f)
+	if c.beats() {
+		c.nextBeat = time.Now().Add(c.p.opts.Heartbeat)
 	}
-}
-
-// mayRetry decides if another node may be asked.
-func (c *call) mayRetry(v verdict) bool {
-	if c.retries >= c.p.opts.Retry.Max || c.ntried >= len(c.tried)-1 {
-		return false
-	}
-	if v != retryUnsent && !c.p.budget.spend() {
-		return false
-	}
-	c.retries++
-	return true
-}
-
-// giveUp answers with the engine's own response where it has one, else with f.
-func (c *call) giveUp(f *failure) *failure {
-	if c.ex.answered && f.code == failBound.code {
+	switch p, f := c.advance(); p {
+	case ready:
 		c.commit()
-		return nil
+	case beat:
+		c.commitEarly()
+	default:
+		return c.conclude(f)
 	}
-	return c.answerSaved(f)
-}
-
-// putAside ends the exchange, keeps what the engine said in case nobody says
-// anything better, and excludes its node.
-func (c *call) putAside(f *failure) {
-	c.last = f
-	if c.ex.answered && f.code == failBound.code {
-		c.save()
-	}
-	c.tried[c.ntried] = c.ex.node
-	c.ntried++
-	c.evict()
-	c.ex.close()
-	c.ex.reset()
-	c.status = 0
+	return nil
 }
 
 // refuse answers with an error of the router, in the protocol of the client.

@@ -150,6 +150,8 @@ func (o *Options) validate() error {
 		return fmt.Errorf("cannot count work with %d tokens per unit and %d octets per token", o.QuantumTokens, o.BytesPerToken)
 	case o.Heartbeat < 0 || o.Hedge < 0:
 		return fmt.Errorf("cannot use a negative heartbeat or hedge delay")
+	case o.Heartbeat > 0 && o.Hedge > 0:
+		return fmt.Errorf("cannot use heartbeats and hedging together")
 	case o.SaltTenants && len(o.SaltSecret) < 16:
 		return fmt.Errorf("cannot salt tenants: the secret is shorter than 16 octets")
 	case o.Retry.Ratio < 0 || o.Retry.Ratio > 1:

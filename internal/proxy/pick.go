@@ -18,15 +18,35 @@ const (
 
 // pick is step 4: choose a node and reserve a slot on it, or wait for one within
 // limits, or say why not.
-func (c *call) pick() *failure {
+func (c *call) pick() (progress, *failure) {
+	if c.inLine != nil {
+		return c.wait() // a heartbeat was due while it waited
+	}
 	if c.choose(false) {
-		return nil
+		return ready, nil
 	}
 	if c.ntried > 0 || c.blocked == blockedNever {
 		// A retry does not queue: every node that could take it has refused or is full.
-		return c.refused()
+		return over, c.refused()
 	}
+	o := &c.p.opts.Queue
+	if o.Wait == 0 && c.blocked != blockedPrefill {
+		return over, c.refused()
+	}
+	w := &waiter{ready: make(chan struct{}, 1), scope: c.scope(), class: c.class()}
+	if !c.route.pool.queue.join(w, o.Depth) {
+		return over, &failQueueFull
+	}
+	now := time.Now()
+	c.inLine = &place{waiter: w, since: now, short: now.Add(o.Wait), long: now.Add(max(o.Gate, o.Wait))}
 	return c.wait()
+}
+
+// place is a call's place in the queue. It waits by the wall clock: its limits are
+// timers.
+type place struct {
+	*waiter
+	since, short, long time.Time
 }
 
 // choose tries once. cold passes the warm gate.
@@ -36,10 +56,10 @@ func (c *call) choose(cold bool) bool {
 		c.owners = pool.Owners(c.key, c.work)
 	}
 	k := max(c.owners, 1)
-	c.gate = gate{c: c, now: c.p.opts.Now(), cold: cold, leads: k}
+	c.ex.gate = gate{c: c, now: c.p.opts.Now(), cold: cold, leads: k}
 	c.query = ring.Query{
 		Key: c.key, Second: c.second, K: k, Work: c.work,
-		Bound: c.bound.node, Tried: c.tried[:c.ntried], Gate: &c.gate,
+		Bound: c.bound.node, Tried: c.tried[:c.ntried], Gate: &c.ex.gate,
 	}
 	if c.key == 0 {
 		// Nothing to key on: the least loaded node of the whole pool.
@@ -48,17 +68,17 @@ func (c *call) choose(cold bool) bool {
 	if c.reserve(pool) {
 		return true
 	}
-	if c.gate.closed {
+	if c.ex.gate.closed {
 		// Others are cold or full: a node that is proven warm may go above its usual
 		// bound rather than have the prefix computed once more.
-		c.query.Hard, c.gate.proven = true, true
+		c.query.Hard, c.ex.gate.proven = true, true
 		if c.reserve(pool) {
 			return true
 		}
 		c.blocked = blockedPrefill
 		return false
 	}
-	if c.gate.skipped && c.lastResort(pool) {
+	if c.ex.gate.skipped && c.lastResort(pool) {
 		return true
 	}
 	c.blocked = c.waitsFor(pool)
@@ -68,21 +88,21 @@ func (c *call) choose(cold bool) bool {
 // lastResort asks nodes that asked to be left alone, and on a first attempt those
 // that refused connections: asking one of them beats refusing everybody.
 func (c *call) lastResort(pool *Pool) bool {
-	c.gate.busy, c.gate.skipped = true, false
+	c.ex.gate.busy, c.ex.gate.skipped = true, false
 	if c.reserve(pool) {
 		return true
 	}
-	if !c.gate.skipped || c.ntried > 0 {
+	if !c.ex.gate.skipped || c.ntried > 0 {
 		return false
 	}
-	c.gate.sick = true
+	c.ex.gate.sick = true
 	return c.reserve(pool)
 }
 
 // waitsFor says what the call waits for.
 func (c *call) waitsFor(pool *Pool) blocked {
 	switch {
-	case c.refusal == ring.AtBound || c.gate.full:
+	case c.refusal == ring.AtBound || c.ex.gate.full:
 		return blockedFull
 	case c.refusal == ring.AllClosed:
 		for _, n := range pool.Ring.Nodes() {
@@ -100,8 +120,9 @@ func (c *call) reserve(pool *Pool) bool {
 	if reason == ring.None {
 		return false
 	}
-	c.ex.slot, c.ex.node, c.ex.held = slot, slot.Node(), true
-	c.node, c.rank, c.reason = c.ex.node, slot.Rank(), reason
+	ex := c.ex
+	ex.slot, ex.node, ex.reason, ex.held = slot, slot.Node(), reason, true
+	c.use(ex)
 	return true
 }
 
@@ -113,62 +134,64 @@ func (c *call) refused() *failure {
 	return &failNoEngine
 }
 
-// wait queues the call until a node can take it, the limits pass, or the client
-// leaves.
-func (c *call) wait() *failure {
-	o := &c.p.opts.Queue
-	if o.Wait == 0 && c.blocked != blockedPrefill {
-		return c.refused()
+// wait stays in line until a node can take the call, the limits pass, a heartbeat is
+// due, or the client leaves.
+func (c *call) wait() (progress, *failure) {
+	p, f := c.waitOn()
+	if p == beat {
+		return p, nil
 	}
-	q := &c.route.pool.queue
-	w := &waiter{ready: make(chan struct{}, 1), scope: c.scope(), class: c.class()}
-	if !q.join(w, o.Depth) {
-		return &failQueueFull
+	c.record.Queue = time.Since(c.inLine.since)
+	c.route.pool.queue.leave(c.inLine.waiter, p == ready)
+	c.inLine = nil
+	if p == ready {
+		c.reason, c.ex.reason = ring.Wait, ring.Wait
 	}
-	began := c.p.opts.Now()
-	f := c.waitIn(q, w)
-	q.leave(w, f == nil)
-	c.record.Queue = c.p.opts.Now().Sub(began)
-	if f == nil {
-		c.reason = ring.Wait
-	}
-	return f
+	return p, f
 }
 
-func (c *call) waitIn(q *waitQueue, w *waiter) *failure {
-	o := &c.p.opts.Queue
-	short, long := time.NewTimer(o.Wait), time.NewTimer(max(o.Gate, o.Wait))
-	defer short.Stop()
-	defer long.Stop()
+func (c *call) waitOn() (progress, *failure) {
+	q, at := &c.route.pool.queue, c.inLine
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
 	for {
 		gone := c.waiter()
 		if gone == nil {
-			return c.cancelled().failure()
+			return over, c.cancelled().failure()
 		}
-		leader, timeUp := (<-chan struct{})(nil), short.C
+		var leader <-chan struct{}
+		until := at.short
 		if c.blocked == blockedPrefill {
 			// The prefill can take many seconds, so the longer limit holds. It may have
 			// ended before the channel was made: look once more.
-			leader, timeUp = c.route.pool.Residency.Changed(c.key), long.C
+			leader, until = c.route.pool.Residency.Changed(c.key), at.long
 			if c.choose(false) {
-				return nil
+				return ready, nil
 			}
 		}
-		late, woken := false, false
+		wakeAt := until
+		if c.beats() && c.nextBeat.Before(until) {
+			wakeAt = c.nextBeat
+		}
+		timer.Reset(time.Until(wakeAt))
+		woken, late := false, false
 		select {
-		case <-w.ready:
+		case <-at.ready:
 			woken = true
 		case <-leader:
-		case <-timeUp:
+		case <-timer.C:
+			if wakeAt != until {
+				return beat, nil
+			}
 			late = true
 		case <-gone:
-			return c.cancelled().failure()
+			return over, c.cancelled().failure()
 		}
 		if c.choose(late) {
-			return nil
+			return ready, nil
 		}
 		if late {
-			return &failQueueWait
+			return over, &failQueueWait
 		}
 		if woken {
 			q.pass()

@@ -177,7 +177,7 @@ func (p *Proxy) check(c *clientConn, cl *call, now time.Time) {
 	seq := cl.seq.Load()
 	t := &p.opts.Timeouts
 	if w := c.writing.Load(); w != 0 {
-		if over(now, w, t.ClientStall) {
+		if overdue(now, w, t.ClientStall) {
 			cl.cancelFor(c, seq, causeClientStalled)
 			c.Conn.SetWriteDeadline(longAgo)
 		}
@@ -186,21 +186,21 @@ func (p *Proxy) check(c *clientConn, cl *call, now time.Time) {
 	since := cl.since.Load()
 	switch phase(cl.phase.Load()) {
 	case phaseWaiting:
-		if over(now, since, t.FirstByte) {
+		if overdue(now, since, t.FirstByte) {
 			cl.cancelFor(c, seq, causeFirstByte)
 		}
 	case phaseBody:
-		if over(now, since, t.BetweenEvents) {
+		if overdue(now, since, t.BetweenEvents) {
 			cl.cancelFor(c, seq, causeIdle)
 		}
 	}
-	if over(now, cl.begin.Load(), t.Total) {
+	if overdue(now, cl.begin.Load(), t.Total) {
 		cl.cancelFor(c, seq, causeTotal)
 	}
 }
 
-// over reports that more than limit has passed since the given Unix nanoseconds.
-func over(now time.Time, since int64, limit time.Duration) bool {
+// overdue reports that more than limit has passed since the given Unix nanoseconds.
+func overdue(now time.Time, since int64, limit time.Duration) bool {
 	return limit > 0 && since != 0 && now.UnixNano()-since > int64(limit)
 }
 

@@ -22,10 +22,10 @@ const (
 
 // save reads the response of the exchange to its end and keeps it.
 func (c *call) save() {
-	ex := &c.ex
+	ex := c.ex
 	s := &savedReply{status: ex.head.status}
-	if c.status != 0 {
-		s.status = c.status
+	if ex.status != 0 {
+		s.status = ex.status
 	}
 	ex.conn.SetReadDeadline(time.Now().Add(savedWait))
 	for {

@@ -6,13 +6,10 @@ import (
 
 // noteTimes takes the times that the tap makes visible. It runs for every piece of
 // a stream until the first token has been seen.
-func (c *call) noteTimes(ex *exchange) {
-	r := &c.record
-	if r.FirstByte == 0 {
+func (c *call) noteTimes() {
+	r, ex := &c.record, c.ex
+	if r.FirstByte == 0 && ex.begun {
 		r.FirstByte = max(c.p.opts.Now().Sub(c.start), 1)
-		if ex.head.status == 200 && !ex.tap.State().ErrorEvent {
-			c.begun()
-		}
 	}
 	if r.FirstToken == 0 && ex.head.eventStream && ex.tap.State().FirstToken {
 		r.FirstToken = max(c.p.opts.Now().Sub(c.start), 1)
@@ -28,7 +25,7 @@ func (c *call) settle() {
 	c.settled = true
 	why := c.cancelled()
 	out := dialect.Outcome{Usage: dialect.NoUsage}
-	if c.ex.up != nil && c.ex.answered {
+	if c.ex.answered {
 		out = c.ex.end(c.whole)
 	}
 	if why == causeNone && c.committed && !c.whole && c.failed == nil {
@@ -36,6 +33,10 @@ func (c *call) settle() {
 		why = causeClientGone
 	}
 	c.ex.close()
+	if c.inLine != nil {
+		c.route.pool.queue.leave(c.inLine.waiter, false)
+		c.inLine = nil
+	}
 	r := &c.record
 	r.Verdict = c.verdictOf(out.Verdict, why)
 	r.Usage = out.Usage

@@ -18,7 +18,7 @@ func (c *call) SupportsBodyWriteTo() bool { return true }
 
 // Read serves callers that insist on it; the server uses WriteTo.
 func (c *call) Read(p []byte) (int, error) {
-	ex := &c.ex
+	ex := c.ex
 	for len(ex.reply.pending()) == 0 {
 		if err := ex.more(); err != nil {
 			return 0, err
@@ -42,10 +42,16 @@ func (c *call) WriteTo(w io.Writer) (n int64, err error) {
 			err = errAborted
 		}
 	}()
-	ex := &c.ex
+	if c.early {
+		if goOn, err := c.keepAlive(w); !goOn {
+			return c.out, err
+		}
+	}
+	ex := c.ex
 	for {
 		if p := ex.reply.pending(); len(p) > 0 {
 			ex.feed()
+			c.noteTimes()
 			if err := c.deliver(w, c.strip.feed(p)); err != nil {
 				return c.out, c.lost(err)
 			}
@@ -77,7 +83,7 @@ func (c *call) deliver(w io.Writer, p []byte) error {
 	switch {
 	case c.fixed && c.headed:
 		_, err = c.ctx.Conn().Write(p)
-	case !c.fixed && c.headed && c.direct && len(p) > directFrom:
+	case !c.fixed && c.headed && c.direct && !c.http10 && len(p) > directFrom:
 		err = c.writeChunk(p)
 	default:
 		_, err = w.Write(p)
