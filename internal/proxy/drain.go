@@ -17,8 +17,12 @@ const drainRest = 2 * time.Second
 func (p *Proxy) Drain(ctx context.Context) error {
 	p.draining.Store(true)
 	err := p.server.ShutdownWithContext(ctx)
+	if err == nil {
+		// Connections that the server has given away (HTTP/1.0 streams) are not its to
+		// wait for.
+		err = p.awaitClosed(ctx)
+	}
 	if err != nil {
-		p.cancelAll(causeDrain)
 		p.hurry()
 	}
 	p.stop()
@@ -26,9 +30,23 @@ func (p *Proxy) Drain(ctx context.Context) error {
 	return err
 }
 
-// hurry waits until all client connections are closed: those of cut calls end when
-// their last event is written, idle ones at once, and what is left after drainRest is
-// taken away from its writers.
+// awaitClosed waits until no client connection is open.
+func (p *Proxy) awaitClosed(ctx context.Context) error {
+	t := time.NewTicker(5 * time.Millisecond)
+	defer t.Stop()
+	for p.conns.open.Load() > 0 {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-t.C:
+		}
+	}
+	return nil
+}
+
+// hurry cuts running calls and waits until all client connections are closed: those
+// of cut calls end when their last event is written, idle ones at once, and what is
+// left after drainRest is taken away from its writers.
 func (p *Proxy) hurry() {
 	end := time.Now().Add(drainRest)
 	t := time.NewTicker(2 * time.Millisecond)
@@ -36,9 +54,12 @@ func (p *Proxy) hurry() {
 	for p.conns.open.Load() > 0 {
 		late := time.Now().After(end)
 		p.conns.each(func(c *clientConn) {
-			if late {
+			switch cl := c.cur.Load(); {
+			case late:
 				c.Conn.SetDeadline(longAgo)
-			} else if c.cur.Load() == nil {
+			case cl != nil:
+				cl.cancelFor(c, cl.seq.Load(), causeDrain)
+			default:
 				c.Conn.SetReadDeadline(longAgo)
 			}
 		})
@@ -59,15 +80,6 @@ func (p *Proxy) Close() error {
 
 // Draining reports that Drain has begun.
 func (p *Proxy) Draining() bool { return p.draining.Load() }
-
-// cancelAll cancels every running call.
-func (p *Proxy) cancelAll(why cause) {
-	p.conns.each(func(c *clientConn) {
-		if cl := c.cur.Load(); cl != nil {
-			cl.cancelFor(c, cl.seq.Load(), why)
-		}
-	})
-}
 
 // closePools closes the idle engine connections of the table in use.
 func (p *Proxy) closePools() {
