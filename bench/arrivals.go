@@ -105,8 +105,8 @@ func (a Arrivals) profile() []point {
 // dayShape is the share of the way from the quiet rate to the peak, hour by hour.
 var dayShape = [25]float64{0.45, 0.25, 0.12, 0.04, 0, 0.02, 0.06, 0.15, 0.28, 0.4, 0.5, 0.55, 0.6, 0.58, 0.55, 0.55, 0.58, 0.65, 0.78, 0.92, 1, 0.95, 0.8, 0.62, 0.45}
 
-// Schedule returns the planned send times, ascending. The same seed gives the same
-// times on every machine.
+// Schedule returns the planned send times, ascending. One seed gives one schedule (an
+// architecture that fuses multiplications may differ by nanoseconds).
 func (a Arrivals) Schedule(seed uint64) []time.Duration {
 	out := make([]time.Duration, 0, int(a.Rate*a.Duration.Seconds())+16)
 	g := a.Times(seed)

@@ -167,14 +167,16 @@ func (c *composer) toolText(n int) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
+		// Templates put tools in front of everything, so the nonce has to be in them, too.
+		name := fmt.Sprintf("t%016x_%d", c.nonce, i)
 		about := string(appendText(nil, seedOf(c.nonce, 9, uint64(i)), 12))
 		switch c.proto {
 		case dialect.Messages:
-			b = fmt.Appendf(b, `{"name":"tool_%d","description":"%s","input_schema":%s}`, i, about, schema)
+			b = fmt.Appendf(b, `{"name":"%s","description":"%s","input_schema":%s}`, name, about, schema)
 		case dialect.Responses:
-			b = fmt.Appendf(b, `{"type":"function","name":"tool_%d","description":"%s","parameters":%s}`, i, about, schema)
+			b = fmt.Appendf(b, `{"type":"function","name":"%s","description":"%s","parameters":%s}`, name, about, schema)
 		default:
-			b = fmt.Appendf(b, `{"type":"function","function":{"name":"tool_%d","description":"%s","parameters":%s}}`, i, about, schema)
+			b = fmt.Appendf(b, `{"type":"function","function":{"name":"%s","description":"%s","parameters":%s}}`, name, about, schema)
 		}
 	}
 	return append(b, "],"...)
