@@ -49,6 +49,7 @@ const maxFixed = 64
 
 func (p *parser) begin(s *Scanner, r *Result, body []byte) {
 	p.s, p.r, p.b, p.i, p.run, p.depth = s, r, body, 0, -1, 0
+	p.cuts = s.cuts
 	p.field, p.err = "", nil
 	p.names, p.content.sums = p.names[:0], p.content.sums[:0]
 	p.table = p.table[:0]

@@ -24,6 +24,7 @@ type parser struct {
 	err   *SyntaxError
 
 	content, aux sink
+	cuts         []cut // of the scanner, for Blocks
 	tmp          [256]byte
 	key          []byte   // backing for names that are spelled with escapes
 	names        []uint64 // hashes of the top-level names
