@@ -80,7 +80,8 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 // commands are all subcommands, in the order of --help.
 func commands() []*cli.Command {
 	list := []*cli.Command{
-		serveCommand(), checkCommand(), explainCommand(), statusCommand(), engineCommand(), demoCommand(),
+		serveCommand(), checkCommand(), explainCommand(), statusCommand(), costCommand(), benchCommand(),
+		engineCommand(), demoCommand(),
 	}
 	for _, c := range list {
 		c.OnUsageError = func(_ *cli.Context, err error, _ bool) error { return usageError(err) }
