@@ -1,6 +1,10 @@
 package proxy
 
-import "time"
+import (
+	"time"
+
+	"github.com/prefixring/prefixring/internal/session"
+)
 
 // step is where a call stands on its way to a response. It is kept in the call so
 // that the way can be interrupted for a heartbeat and taken up again.
@@ -111,7 +115,7 @@ func (c *call) putAside(f *failure) {
 	}
 	c.tried[c.ntried] = c.ex.node
 	c.ntried++
-	c.evict()
+	c.evict(session.Failed)
 	c.ex.close()
 	c.ex.reset()
 	c.ex.c = c

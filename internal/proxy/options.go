@@ -59,7 +59,6 @@ type Options struct {
 
 	TLS       *tls.Config // nil = plain HTTP; certificates rotate through GetCertificate
 	Admission Admission   // nil = everyone may, no limits
-	Bindings  Bindings    // nil = no session bindings
 	Sink      telemetry.Sink
 	Report    func(node string, o Outcome) // passive evidence for health; nil = none
 	Log       *slog.Logger                 // nil = discard

@@ -1,101 +1,118 @@
 package proxy
 
 import (
+	"encoding/binary"
+
 	"github.com/prefixring/prefixring/internal/dialect"
 	"github.com/prefixring/prefixring/internal/fingerprint"
+	"github.com/prefixring/prefixring/internal/session"
 	"github.com/prefixring/prefixring/ring"
 )
 
-// Bindings remembers which node a conversation was answered by. Keys are digests
-// that reveal nothing; what makes two requests one conversation is decided here.
-type Bindings interface {
-	// Lookup returns the node that the conversation is bound to, or "".
-	Lookup(key uint64) (node string)
-	// Bind remembers the node, Evict forgets the key if it is bound to that node.
-	Bind(key uint64, node string)
-	Evict(key uint64, node string)
-}
-
 // binding is what a call knows of its conversation.
 type binding struct {
-	now  uint64     // key that this request continues; 0 = a first turn
-	next uint64     // key that a later turn of it will ask for; 0 = cannot be known
-	node *ring.Node // where the earlier turns were answered, if still a member
+	now   session.Key // what this request continues; zero on a first turn
+	next  session.Key // what a later turn of it will ask for
+	found session.Binding
+	node  *ring.Node // where the earlier turns were answered, if still a member
+	scope [8]byte    // the tenant's, as octets
 }
 
 // recall is step 3: is there a live binding for this conversation?
 func (c *call) recall() {
-	b := c.p.opts.Bindings
 	if !c.scanned || c.protocol == dialect.Opaque {
 		return
 	}
-	conv := c.conversation()
-	c.second = c.spread(conv)
-	if b == nil {
+	id := c.conversationID()
+	c.second = c.spread(id)
+	store := c.route.pool.Bindings
+	if store == nil {
 		return
 	}
-	c.bound.now, c.bound.next = conv.now, conv.next
-	if conv.now == 0 {
-		return
+	b := &c.bound
+	binary.LittleEndian.PutUint64(b.scope[:], c.scope())
+	scope := session.Scope{Tenant: b2s(b.scope[:]), Route: c.route.model, Prefix: c.key, Conversation: b2s(id)}
+	if len(id) > 0 {
+		// An explicit id is the same for all turns. It never replaces the prefix.
+		b.now = store.Key(&scope)
+		b.next = b.now
+	} else {
+		if scope.Boundary, _ = c.scan.Answered(); scope.Boundary != 0 {
+			b.now = store.Key(&scope)
+		}
+		if scope.Boundary, _ = c.scan.Last(); scope.Boundary != 0 {
+			b.next = store.Key(&scope)
+		}
 	}
-	if name := b.Lookup(conv.now); name != "" {
-		c.bound.node = c.route.pool.Ring.Node(name)
+	if b.found = store.Lookup(b.now); b.found.Found() {
+		b.node = nodeByID(c.route.pool.Ring, uint32(b.found.Target))
 	}
 }
 
-// spread chooses among a prefix's owners: the same one for all turns of a
-// conversation. What the first message behind the static prefix is stays the same as
-// a conversation grows.
-func (c *call) spread(conv binding) uint64 {
-	if id := c.conversationID(); len(id) > 0 {
-		return conv.now
+// nodeByID looks for a member; few requests ask, and pools are small.
+func nodeByID(r *ring.Ring, id uint32) *ring.Node {
+	for _, n := range r.Nodes() {
+		if n.ID() == id {
+			return n
+		}
 	}
-	return mix(c.key, c.scan.Root)
+	return nil
+}
+
+// spread chooses among a prefix's owners: the same one for all turns of a
+// conversation. Without an id, the first message behind the static prefix is what
+// stays the same as a conversation grows.
+func (c *call) spread(id []byte) uint64 {
+	if len(id) > 0 {
+		return digest(mix(c.key, c.scope()), id)
+	}
+	if c.scan.Root == 0 {
+		return 0
+	}
+	return nonzero(mix(c.key, c.scan.Root))
+}
+
+// followed reports that this attempt went where the binding said.
+func (c *call) followed() bool {
+	return c.bound.node != nil && c.node == c.bound.node
 }
 
 // rebind remembers where a conversation was answered, on terminal evidence of
 // success only, and forgets it on anything less.
 func (c *call) rebind(v dialect.Verdict) {
-	b := c.p.opts.Bindings
-	if b == nil {
+	store := c.route.pool.Bindings
+	if store == nil {
 		return
 	}
-	if v == dialect.Success {
-		if c.bound.next != 0 {
-			b.Bind(c.bound.next, c.node.Name())
-		}
+	if v != dialect.Success {
+		c.evict(reasonOf(v))
 		return
 	}
-	c.evict()
+	if c.followed() {
+		store.Follow(c.bound.now, c.bound.found.Gen)
+	}
+	store.Bind(c.bound.next, uint64(c.node.ID()), c.bound.found.Stamp)
 }
 
-// evict forgets the binding that led to the node of this attempt.
-func (c *call) evict() {
-	if b := c.p.opts.Bindings; b != nil && c.bound.now != 0 && c.node != nil {
-		b.Evict(c.bound.now, c.node.Name())
-		if c.bound.node == c.node {
-			c.bound.node = nil
-		}
+// evict forgets the binding that this attempt followed.
+func (c *call) evict(why session.Reason) {
+	if store := c.route.pool.Bindings; store != nil && c.followed() {
+		store.EvictIf(c.bound.now, c.bound.found.Gen, why)
+		c.bound.node = nil
 	}
 }
 
-// conversation derives the keys of this turn and the next. An explicit id is the
-// same for all turns; without one, the history that both turns share is the key.
-// Either is mixed with the static prefix, which an id never replaces, and the
-// tenant.
-func (c *call) conversation() (conv binding) {
-	base := mix(c.key, c.scope())
-	if id := c.conversationID(); len(id) > 0 {
-		k := digest(base, id)
-		return binding{now: k, next: k}
+func reasonOf(v dialect.Verdict) session.Reason {
+	switch v {
+	case dialect.Incomplete:
+		return session.Incomplete
+	case dialect.Cancelled:
+		return session.Cancelled
+	case dialect.Failed:
+		return session.Failed
+	default:
+		return session.Interrupted
 	}
-	if last, ok := c.scan.Last(); ok {
-		conv.next = nonzero(mix(base, last))
-	}
-	if answered, ok := c.scan.Answered(); ok {
-		conv.now = nonzero(mix(base, answered))
-	}
-	return conv
 }
 
 // conversationID returns the explicit conversation key of a request, or nothing.
@@ -112,8 +129,8 @@ func (c *call) conversationID() []byte {
 	return nil
 }
 
-// digest hashes an id into a key (FNV-1a, finished by mix). Collisions would only
-// send a conversation to another one's node.
+// digest hashes an id (FNV-1a, finished by mix). A collision only sends two
+// conversations to one owner.
 func digest(seed uint64, b []byte) uint64 {
 	h := seed ^ 14695981039346656037
 	for _, x := range b {

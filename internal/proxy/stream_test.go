@@ -167,26 +167,6 @@ func TestB06UsageChunk(t *testing.T) {
 	}
 }
 
-// The filter must not care where the stream is cut.
-func TestUsageFilterAnySplit(t *testing.T) {
-	in := ": hello\n\n" + delta(`x \"choices\":[] \"usage\":{`) + strings.ReplaceAll(delta("crlf"), "\n", "\r\n") +
-		usageEvent + stopEvent + strings.ReplaceAll(usageEvent, "[]", "[ ]") + delta(strings.Repeat("long", 10000)) + usageEvent + doneEvent + "data: tail"
-	want := strings.ReplaceAll(strings.ReplaceAll(in, usageEvent, ""), strings.ReplaceAll(usageEvent, "[]", "[ ]"), "")
-	for size := 1; size < 400; size++ {
-		f := usageFilter{on: true}
-		var got []byte
-		for p := []byte(in); len(p) > 0; {
-			n := min(size, len(p))
-			got = append(got, f.feed(p[:n])...)
-			p = p[n:]
-		}
-		got = append(got, f.rest()...)
-		if string(got) != want {
-			t.Fatalf("cuts of %d: got %d octets, want %d", size, len(got), len(want))
-		}
-	}
-}
-
 // B22: framing is the router's own, labels of the content are the engine's.
 func TestB22FramingAndContentLabels(t *testing.T) {
 	var zipped bytes.Buffer

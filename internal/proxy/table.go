@@ -7,6 +7,7 @@ import (
 
 	"github.com/prefixring/prefixring/internal/fingerprint"
 	"github.com/prefixring/prefixring/internal/residency"
+	"github.com/prefixring/prefixring/internal/session"
 	"github.com/prefixring/prefixring/ring"
 )
 
@@ -20,6 +21,7 @@ type Pool struct {
 	Scanner   *fingerprint.Scanner
 	Named     []string         // names of the registered prefixes, in the scanner's order
 	Residency *residency.Table // nil = no warm gate
+	Bindings  *session.Store   // nil = no session bindings
 	Salt      string           // mixed into every fingerprint, so that fleets do not share placements
 	// MaxInFlight caps the requests in flight on one node, whatever its bound. 0 = no
 	// cap: engines queue without limit by default, so health has to see it.
