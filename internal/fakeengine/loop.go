@@ -214,6 +214,12 @@ func (j *job) look() snapshot {
 	return snapshot{j.produced, j.cached, j.done, j.killed}
 }
 
+func (r *rank) stats() core.Stats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.core.Stats()
+}
+
 // abort frees what the job holds, at once. An aborted request counts nowhere in
 // the engine's own metrics (seen on vLLM 0.32: the abort counter stays 0).
 func (j *job) abort() {

@@ -11,6 +11,7 @@ func (e *Engine) routes() map[string]endpoint {
 		"POST /v1/messages/count_tokens": e.countTokens,
 		"POST /v1/responses":             e.responses,
 		"POST /v1/embeddings":            e.embeddings,
+		"POST /v1/audio/transcriptions":  e.transcribe,
 		"GET /v1/models":                 e.models,
 		"POST /tokenize":                 e.tokenize,
 		"POST /detokenize":               e.detokenize,
@@ -27,6 +28,7 @@ func (e *Engine) routes() map[string]endpoint {
 
 func (e *Engine) vllmRoutes(t map[string]endpoint) {
 	t["POST /ping"] = e.ping
+	t["POST /inference/v1/generate"] = e.generate
 	t["GET /version"] = e.version
 	t["GET /load"] = e.serverLoad
 	t["GET /metrics"] = e.metrics
@@ -48,6 +50,7 @@ func (e *Engine) vllmRoutes(t map[string]endpoint) {
 
 func (e *Engine) sglangRoutes(t map[string]endpoint) {
 	t["POST /v1/tokenize"], t["POST /v1/detokenize"] = e.tokenize, e.detokenize
+	t["POST /generate"], t["PUT /generate"] = e.generate, e.generate
 	t["GET /health_generate"] = e.health
 	t["GET /server_info"], t["GET /get_server_info"] = e.serverInfo, e.serverInfo
 	t["GET /model_info"], t["GET /get_model_info"] = e.modelInfo, e.modelInfo

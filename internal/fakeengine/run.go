@@ -107,6 +107,7 @@ func (e *Engine) run(x *wire, ex *exchange, s speaker) {
 		x.finish()
 		return
 	}
+	e.orca(x)
 	x.json(http.StatusOK, s.whole(x))
 }
 

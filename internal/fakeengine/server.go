@@ -98,7 +98,7 @@ func readBody(r *http.Request) ([]byte, error) {
 func generationPath(path string) bool {
 	switch path {
 	case "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/embeddings",
-		"/v1/chat/completions/batch", "/generate", "/inference/v1/generate":
+		"/v1/audio/transcriptions", "/generate", "/inference/v1/generate":
 		return true
 	}
 	return false
