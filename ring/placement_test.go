@@ -50,7 +50,7 @@ var small = Options{Partitions: 257, Replicas: 40}
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {
-		if err := f.Value.Set("500"); err != nil {
+		if err := f.Value.Set(propertyChecks); err != nil {
 			panic(err)
 		}
 	}

@@ -1,3 +1,5 @@
+//go:build !race
+
 package ring
 
 import (
@@ -7,18 +9,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 // The full table and the plot of docs/placement.md:
 //
 //	go test ./ring -run TestReplayTable -replay.write
 var replayWrite = flag.Bool("replay.write", false, "play all rows and write docs/placement-replay.md and .svg")
-
-func simClock(sec *float64) func() time.Time {
-	base := time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC)
-	return func() time.Time { return base.Add(time.Duration(*sec * float64(time.Second))) }
-}
 
 var unbounded = Options{Factor: 100, Floor: 1 << 40, Margin: -1}
 

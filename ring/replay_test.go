@@ -1,3 +1,5 @@
+//go:build !race
+
 package ring
 
 import (
@@ -14,6 +16,9 @@ import (
 	"slices"
 	"testing"
 )
+
+// The replays run on one goroutine, where the race detector has nothing to find and takes
+// ten times as long: they are left out of race builds.
 
 // The replay asks what a bound costs in cache hits and what it buys in balance, on
 // public traces, with the real Pick. It accounts for caches (one LRU of blocks per node)
@@ -202,23 +207,6 @@ type outcome struct {
 	peak     float64 // requests in flight, 99th percentile of highest over mean, where mean >= 1
 }
 
-type ending struct {
-	at   float64
-	slot Slot
-}
-type endings []ending
-
-func (e endings) Len() int           { return len(e) }
-func (e endings) Less(i, j int) bool { return e[i].at < e[j].at }
-func (e endings) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
-func (e *endings) Push(x any)        { *e = append(*e, x.(ending)) }
-func (e *endings) Pop() any {
-	old := *e
-	x := old[len(old)-1]
-	*e = old[:len(old)-1]
-	return x
-}
-
 // play runs a trace through a ring.
 func play(t testing.TB, jobs []job, s setup) outcome {
 	r := newRing(t, names(s.nodes), s.o)
@@ -283,12 +271,4 @@ func play(t testing.TB, jobs []job, s setup) outcome {
 		out.peak = peaks[len(peaks)*99/100]
 	}
 	return out
-}
-
-func spread(r *Ring) (highest, mean float64) {
-	for _, n := range r.Nodes() {
-		highest = max(highest, float64(n.InFlight()))
-		mean += float64(n.InFlight())
-	}
-	return highest, mean / float64(len(r.Nodes()))
 }
