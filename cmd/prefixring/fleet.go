@@ -112,7 +112,7 @@ func (f *fleet) rebuild() error {
 		p := f.pools[name]
 		if p == nil {
 			var err error
-			if p, err = newPool(name, members[name][0].pool); err != nil {
+			if p, err = newPool(name, members[name][0].pool, &f.cfg.Bindings); err != nil {
 				return err
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/prefixring/prefixring/internal/fingerprint"
 	"github.com/prefixring/prefixring/internal/proxy"
 	"github.com/prefixring/prefixring/internal/residency"
+	"github.com/prefixring/prefixring/internal/session"
 	"github.com/prefixring/prefixring/ring"
 )
 
@@ -24,10 +25,11 @@ type pool struct {
 	sizer     *ring.KSizer
 	residency *residency.Table
 	scanner   *fingerprint.Scanner
-	planned   sync.Map // fingerprint -> owners that a prewarm has proven warm (int)
+	bindings  *session.Store // nil = off
+	planned   sync.Map       // fingerprint -> owners that a prewarm has proven warm (int)
 }
 
-func newPool(name string, conf *config.Pool) (*pool, error) {
+func newPool(name string, conf *config.Pool, b *config.Bindings) (*pool, error) {
 	pl := &conf.Placement
 	units := func(requests float64) int64 { return int64(requests * float64(ring.Unit)) }
 	r, err := ring.New(ring.Options{
@@ -40,8 +42,12 @@ func newPool(name string, conf *config.Pool) (*pool, error) {
 	if err != nil {
 		return nil, err
 	}
+	store, err := newBindings(b)
+	if err != nil {
+		return nil, err
+	}
 	return &pool{
-		name: name, conf: conf, ring: r, scanner: s,
+		name: name, bindings: store, conf: conf, ring: r, scanner: s,
 		sizer:     ring.NewKSizer(ring.KOptions{}),
 		residency: residency.New(residency.Options{}),
 	}, nil
@@ -74,7 +80,7 @@ func (p *pool) route(members []*member) *proxy.Pool {
 	slices.Sort(models)
 	return &proxy.Pool{
 		Name: p.name, Models: slices.Compact(models), Aliases: p.conf.Aliases, Salt: p.conf.Salt,
-		Ring: p.ring, Scanner: p.scanner, Residency: p.residency, Owners: p.owners,
+		Ring: p.ring, Scanner: p.scanner, Residency: p.residency, Bindings: p.bindings, Owners: p.owners,
 	}
 }
 

@@ -122,6 +122,7 @@ type server struct {
 // newServer wires everything up. It opens no port and polls nothing.
 func newServer(cfg *config.Config, log *slog.Logger) (*server, error) {
 	s := &server{cfg: cfg, log: log, metrics: telemetry.NewMetrics(), totals: &telemetry.Totals{}}
+	applyBindingEnv(cfg, log, os.Getenv)
 	var err error
 	if s.fleet, err = newFleet(cfg, log, s.metrics); err != nil {
 		return nil, err
@@ -133,9 +134,6 @@ func newServer(cfg *config.Config, log *slog.Logger) (*server, error) {
 	o := proxyOptions(cfg)
 	o.Sink, o.Report, o.Log = sinks, s.fleet.report, log
 	if o.TLS, err = serverTLS(cfg); err != nil {
-		return nil, err
-	}
-	if o.Bindings, err = newBindings(cfg, log, os.Getenv); err != nil {
 		return nil, err
 	}
 	if s.fleet.proxy, err = proxy.New(o); err != nil {
