@@ -1,6 +1,7 @@
 package fingerprint
 
 import (
+	"bytes"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -116,14 +117,21 @@ func Text(body []byte, s Span, dst []byte) []byte {
 	if s.End-s.Start < 2 || body[s.Start] != '"' {
 		return dst
 	}
-	return respell(dst, body[s.Start+1:s.End-1], utf8.AppendRune)
+	return respellText(dst, body[s.Start+1:s.End-1])
 }
+
+// respellText appends the decoded text of raw, the inside of a valid JSON string.
+func respellText(dst, raw []byte) []byte { return respell(dst, raw, utf8.AppendRune) }
 
 func respell(dst, raw []byte, put func([]byte, rune) []byte) []byte {
 	for i := 0; i < len(raw); {
 		if raw[i] != '\\' {
-			dst = append(dst, raw[i])
-			i++
+			n := bytes.IndexByte(raw[i:], '\\')
+			if n < 0 {
+				n = len(raw) - i
+			}
+			dst = append(dst, raw[i:i+n]...)
+			i += n
 			continue
 		}
 		r := rune(raw[i+1])
