@@ -12,6 +12,7 @@ import (
 	"github.com/prefixring/prefixring/internal/proxy"
 	"github.com/prefixring/prefixring/internal/residency"
 	"github.com/prefixring/prefixring/internal/telemetry"
+	"github.com/prefixring/prefixring/prewarm"
 	"github.com/prefixring/prefixring/ring"
 )
 
@@ -24,8 +25,11 @@ type fleet struct {
 	health  *health.Manager
 	leaving atomic.Bool // SIGTERM has come: readiness fails before work is refused
 
-	mu    sync.Mutex // guards what follows
+	keeper *prewarm.Scheduler // keeps the manifest warm; nil = nobody does. Set before health runs
+
+	mu    sync.Mutex // guards what follows; never held when the keeper is called
 	cfg   *config.Config
+	known *named             // the manifest and its prefixes; nil = none
 	pools map[string]*pool   // by display name
 	nodes map[string]*member // by node name
 }
@@ -59,6 +63,10 @@ func newFleet(cfg *config.Config, log *slog.Logger, metrics *telemetry.Metrics) 
 func (f *fleet) apply(cfg *config.Config) error {
 	next := map[string]*member{}
 	var targets []health.Target
+	known, err := readNamed(cfg, f.log)
+	if err != nil {
+		return err
+	}
 	for i := range cfg.Pools {
 		p := &cfg.Pools[i]
 		access, err := newAccess(cfg, p)
@@ -81,8 +89,8 @@ func (f *fleet) apply(cfg *config.Config) error {
 		}
 	}
 	old := f.nodes
-	f.cfg, f.nodes = cfg, next
-	err := f.rebuild()
+	f.cfg, f.nodes, f.known = cfg, next, known
+	err = f.rebuild()
 	f.mu.Unlock()
 	if err != nil {
 		return err
@@ -117,6 +125,9 @@ func (f *fleet) rebuild() error {
 			}
 		}
 		if err := p.fill(members[name]); err != nil {
+			return err
+		}
+		if err := p.scan(f.known); err != nil {
 			return err
 		}
 		pools[name] = p
@@ -158,11 +169,18 @@ func (f *fleet) sorted() []*member {
 // onChange follows one node: its level decides what it is given, a lost cache makes
 // all its prefixes cold, and what it serves decides its pool.
 func (f *fleet) onChange(_, s health.Status) {
+	if f.follow(&s) && f.keeper != nil {
+		f.keeper.Lost(s.Name, s.Reason)
+	}
+}
+
+// follow books a node's change and says if its cache is gone.
+func (f *fleet) follow(s *health.Status) (lost bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	m := f.nodes[s.Name]
 	if m == nil {
-		return
+		return false
 	}
 	m.level, m.state = s.Level, s.State
 	models := slices.Concat(s.Models, s.Adapters)
@@ -174,17 +192,19 @@ func (f *fleet) onChange(_, s health.Status) {
 	}
 	p := f.pools[m.in]
 	if p == nil {
-		return
+		return false
 	}
 	n := p.ring.Node(s.Name)
 	if n == nil {
-		return
+		return false
 	}
 	n.SetLevel(s.Level)
 	if s.Epoch != m.epoch {
 		m.epoch = s.Epoch
 		p.residency.Forget(n.ID(), residency.Restart)
+		return true
 	}
+	return false
 }
 
 // onSignals learns how many tokens fit on a node.

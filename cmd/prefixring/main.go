@@ -64,6 +64,8 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		ErrWriter:       stderr,
 		Suggest:         true,
 		HideHelpCommand: true,
+		// A comma separates the parts of one --engine; the flag is given once per engine.
+		DisableSliceFlagSeparator: true,
 		// cli would end the process by itself; main does that, once.
 		ExitErrHandler: func(*cli.Context, error) {},
 		OnUsageError:   func(_ *cli.Context, err error, _ bool) error { return usageError(err) },

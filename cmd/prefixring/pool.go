@@ -25,6 +25,7 @@ type pool struct {
 	sizer     *ring.KSizer
 	residency *residency.Table
 	scanner   *fingerprint.Scanner
+	known     *named         // what the scanner was made with
 	bindings  *session.Store // nil = off
 	planned   sync.Map       // fingerprint -> owners that a prewarm has proven warm (int)
 }
@@ -38,19 +39,33 @@ func newPool(name string, conf *config.Pool, b *config.Bindings) (*pool, error) 
 	if err != nil {
 		return nil, err
 	}
-	s, err := fingerprint.NewScanner(fingerprint.Options{CompletionsLead: int(pl.CompletionLead)})
-	if err != nil {
-		return nil, err
-	}
 	store, err := newBindings(b)
 	if err != nil {
 		return nil, err
 	}
 	return &pool{
-		name: name, bindings: store, conf: conf, ring: r, scanner: s,
+		name: name, bindings: store, conf: conf, ring: r,
 		sizer:     ring.NewKSizer(ring.KOptions{}),
 		residency: residency.New(residency.Options{}),
 	}, nil
+}
+
+// scan makes the pool's scanner know the named prefixes. It is replaced with the routing
+// table: requests under way keep the one that they were read with.
+func (p *pool) scan(n *named) error {
+	if p.scanner != nil && p.known == n {
+		return nil
+	}
+	o := fingerprint.Options{CompletionsLead: int(p.conf.Placement.CompletionLead)}
+	if n != nil {
+		o.Named = n.list
+	}
+	s, err := fingerprint.NewScanner(o)
+	if err != nil {
+		return err
+	}
+	p.scanner, p.known = s, n
+	return nil
 }
 
 // fill makes members the nodes of the ring. A node takes work once health says so.
@@ -80,7 +95,7 @@ func (p *pool) route(members []*member) *proxy.Pool {
 	slices.Sort(models)
 	return &proxy.Pool{
 		Name: p.name, Models: slices.Compact(models), Aliases: p.conf.Aliases, Salt: p.conf.Salt,
-		Ring: p.ring, Scanner: p.scanner, Residency: p.residency, Bindings: p.bindings, Owners: p.owners,
+		Ring: p.ring, Scanner: p.scanner, Named: p.known.names(), Residency: p.residency, Bindings: p.bindings, Owners: p.owners,
 	}
 }
 

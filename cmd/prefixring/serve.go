@@ -173,7 +173,13 @@ func (s *server) run(ctx context.Context, out io.Writer) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer stop()
+	if err := s.fleet.newKeeper(); err != nil {
+		return usageError(err)
+	}
 	wg.Go(func() { s.fleet.health.Run(background) })
+	if s.fleet.keeper != nil {
+		wg.Go(func() { s.fleet.keepWarm(background) })
+	}
 	if s.reread != nil {
 		wg.Go(func() { s.watchConfig(background) })
 	}
@@ -241,7 +247,7 @@ func (s *server) watchConfig(ctx context.Context) {
 			s.log.Error("configuration not changed", "error", err)
 			continue
 		}
-		s.log.Info("configuration read again; listen, admin, tls, limits, retry, work, bindings and telemetry take effect at the next start")
+		s.log.Info("configuration read again; listen, admin, tls, limits, retry, work, bindings, telemetry and a first manifest take effect at the next start")
 	}
 }
 
@@ -253,6 +259,9 @@ func (s *server) banner(out io.Writer) {
 	}
 	for _, st := range s.fleet.health.Snapshot() {
 		fmt.Fprintf(out, "  engine %-20s %-7s %s  %s\n", st.Name, st.Engine, st.URL, st.State)
+	}
+	if k := s.fleet.known; k != nil {
+		fmt.Fprintf(out, "  warm   %d prefixes of %s, kept warm from when the engines are ready\n", len(k.manifest.Prefixes), k.manifest.Path())
 	}
 	for _, off := range s.off() {
 		fmt.Fprintf(out, "  off    %s\n", off)

@@ -9,6 +9,7 @@ import (
 	"github.com/prefixring/prefixring/internal/dialect"
 	"github.com/prefixring/prefixring/internal/fingerprint"
 	"github.com/prefixring/prefixring/internal/telemetry"
+	"github.com/prefixring/prefixring/prewarm"
 	"github.com/prefixring/prefixring/ring"
 )
 
@@ -17,6 +18,8 @@ type fleetView struct {
 	Ready  string     `json:"ready"` // "yes", or why not
 	Nodes  []nodeView `json:"nodes"`
 	Totals totalView  `json:"totals"`
+
+	Prewarm []prewarm.CellStatus `json:"prewarm,omitempty"` // without a manifest there is none
 }
 
 // nodeView is one engine. Numbers that are not known are null.
@@ -63,6 +66,7 @@ func (f *fleet) view(t *telemetry.Totals) fleetView {
 		rate := float64(v.Totals.CachedTokens) / float64(p)
 		v.Totals.HitRate = &rate
 	}
+	v.Prewarm = f.warmCells()
 	statuses := f.health.Snapshot()
 	f.mu.Lock()
 	defer f.mu.Unlock()

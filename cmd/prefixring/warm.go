@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/prefixring/prefixring/health"
+	"github.com/prefixring/prefixring/internal/config"
 	"github.com/prefixring/prefixring/internal/dialect"
 	"github.com/prefixring/prefixring/internal/fingerprint"
 	"github.com/prefixring/prefixring/internal/residency"
@@ -30,11 +31,16 @@ func (f *fleet) facts() prewarm.Fleet {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	out := prewarm.Fleet{Resolve: f.target, Key: f.keyOf}
+	out := prewarm.Fleet{Resolve: f.target, Key: f.keyOf, Version: f.known.version()}
+	reach := map[*config.Pool]access{} // reads key files: once per pool, not per node
 	for _, m := range f.sorted() {
-		access, err := newAccess(f.cfg, m.pool)
-		if err != nil {
-			continue // apply has refused it before; a key file may have gone since
+		access, ok := reach[m.pool]
+		if !ok {
+			var err error
+			if access, err = newAccess(f.cfg, m.pool); err != nil {
+				continue // apply has refused it before; a key file may have gone since
+			}
+			reach[m.pool] = access
 		}
 		n := prewarm.Node{
 			Name: m.conf.Name, URL: m.conf.URL, Engine: m.pool.DialectOf(&m.conf), Models: m.models,
@@ -82,12 +88,16 @@ func (f *fleet) target(model, adapter string) (prewarm.Target, bool) {
 func (f *fleet) keyOf(p dialect.Protocol, body []byte, t prewarm.Target) (prewarm.Key, error) {
 	f.mu.Lock()
 	pl, model, err := f.poolOf(t.Model)
+	var scanner *fingerprint.Scanner
+	if err == nil {
+		scanner = pl.scanner
+	}
 	f.mu.Unlock()
 	if err != nil {
 		return prewarm.Key{}, err
 	}
 	var r fingerprint.Result
-	if err := pl.scanner.Scan(p, body, &r); err != nil {
+	if err := scanner.Scan(p, body, &r); err != nil {
 		return prewarm.Key{}, err
 	}
 	return prewarm.Key{Fingerprint: r.Fingerprint(model, "", pl.conf.Salt), StaticBytes: r.StaticBytes}, nil
