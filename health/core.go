@@ -1,7 +1,6 @@
 package health
 
 import (
-	"math"
 	"slices"
 	"time"
 
@@ -30,7 +29,7 @@ type core struct {
 	suspect    bool   // /health is slow but the engine makes progress
 	sawDown    bool   // it was not up when first looked at, or has been down since
 	everReady  bool   // since the process was last (re)started, as far as known
-	lostTouch  bool   // refusals took it out: may be another process when it returns
+	lostTouch  bool   // failures took it out: may be another process when it returns
 	noAuth     uint16 // kinds of probes that the engine refuses for their key, a bit each
 	served     bool   // the engine lists a wanted model
 	noModel    string
@@ -148,8 +147,7 @@ func (c *core) needRise() int {
 // before: a node must not be ready for a moment with warmth that is not there.
 func (c *core) up() {
 	if !c.healthy && c.lostTouch {
-		known := !math.IsNaN(c.signals.StartTime) && !c.metricsOff
-		if known && c.rise < c.needRise()+3 {
+		if c.signals.identify() && c.rise < c.needRise()+3 {
 			return // the next page will tell, and come sooner than three more answers
 		}
 		c.lostTouch = false
@@ -192,9 +190,7 @@ func (c *core) checkDown() {
 	if !c.down() {
 		return
 	}
-	if c.healthy && c.refusals >= c.opt.Failures {
-		c.lostTouch = true
-	}
+	c.lostTouch = c.lostTouch || c.healthy
 	// Whoever comes back has to show again that it serves the model.
 	c.healthy, c.served, c.rise, c.suspect = false, false, 0, false
 	c.clearTraffic() // from here on the probes decide

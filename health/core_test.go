@@ -299,7 +299,7 @@ func TestRestartIsSeenByCountersGoingBackwards(t *testing.T) {
 	}
 }
 
-func TestRestartWithoutMetricsIsSeenByRefusal(t *testing.T) {
+func TestRestartWithoutMetricsIsAssumedAfterAnAbsence(t *testing.T) {
 	s := ready(t, nil).after(time.Minute)
 	s.health(nobody).health(nobody).health(nobody).is(Unhealthy, ring.Closed)
 	s.health(good).health(good).models("m1").is(Ready, ring.NoOverflow)

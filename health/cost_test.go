@@ -99,8 +99,8 @@ func newHundred(tb testing.TB) *hundred {
 	}
 	h := &hundred{m: m}
 	for _, ep := range m.endpoints {
-		h.scrapers = append(h.scrapers, &scraper{m: m, ep: ep, c: m.client(ep, 16<<10)})
-		h.checkers = append(h.checkers, &checker{m: m, ep: ep, c: m.client(ep, 4<<10), infoPath: "/version"})
+		h.scrapers = append(h.scrapers, &scraper{m: m, ep: ep, c: m.client(ep)})
+		h.checkers = append(h.checkers, &checker{m: m, ep: ep, c: m.client(ep), infoPath: "/version"})
 	}
 	tb.Cleanup(func() {
 		for i := range h.scrapers {

@@ -29,8 +29,8 @@ func (ep *endpoint) setKey(key func() string) {
 }
 
 // client returns a connection-less client for one loop.
-func (m *Manager) client(ep *endpoint, buffer int) *client {
-	c, err := newClient(&m.opt, &ep.first, buffer)
+func (m *Manager) client(ep *endpoint) *client {
+	c, err := newClient(&m.opt, &ep.first)
 	if err != nil {
 		panic("BUG: target was not checked: " + err.Error())
 	}
@@ -73,7 +73,7 @@ type scraper struct {
 
 // scrape reads the metrics page on its own clock until ctx ends.
 func (m *Manager) scrape(ctx context.Context, ep *endpoint) {
-	s := &scraper{m: m, ep: ep, c: m.client(ep, 16<<10)}
+	s := &scraper{m: m, ep: ep, c: m.client(ep)}
 	defer s.c.close()
 	// The first round is spread over a fifth of a second.
 	t := time.NewTimer(time.Duration(m.opt.Rand() * float64(200*time.Millisecond)))
@@ -134,7 +134,7 @@ const minGap = 500 * time.Millisecond
 
 // check asks for everything but metrics until ctx ends.
 func (m *Manager) check(ctx context.Context, ep *endpoint) {
-	c := m.client(ep, 4<<10)
+	c := m.client(ep)
 	defer c.close()
 	k := &checker{m: m, ep: ep, c: c, infoPath: "/version"}
 	if ep.id.engine == dialect.SGLang {
@@ -254,7 +254,7 @@ func (k *checker) fetch(ctx context.Context, path string, limit time.Duration) r
 // trial sends the one request that may readmit a node: one generated token, the only
 // proof that the core behind the front end works.
 func (m *Manager) trial(ctx context.Context, ep *endpoint, model, rank string) result {
-	c := m.client(ep, 4<<10)
+	c := m.client(ep)
 	defer c.close()
 	if rank != "" {
 		c.extra = dialect.RankHeader(ep.id.engine) + ": " + rank + "\r\n"

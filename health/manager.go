@@ -74,7 +74,7 @@ func (m *Manager) Apply(targets []Target) error {
 			return fmt.Errorf("cannot watch node %q twice", t.Name)
 		}
 		seen[t.Name] = true
-		if _, err := newClient(&m.opt, t, 16); err != nil {
+		if _, err := parseURL(t.URL); err != nil {
 			return fmt.Errorf("cannot watch node %q: %w", t.Name, err)
 		}
 	}

@@ -73,7 +73,7 @@ func (p *progress) step(s *Signals, e dialect.Engine, after time.Duration, lastS
 // of ranks have sums that cannot be compared.
 func restartedBetween(a, b *Signals) bool {
 	// The Python client works the start time out once per process: it does not drift.
-	if d := b.StartTime - a.StartTime; d > 0.1 || d < -0.1 {
+	if d := b.StartTime - a.StartTime; d > 0.01 || d < -0.01 {
 		return true
 	}
 	if len(a.Ranks) != len(b.Ranks) {
@@ -84,6 +84,12 @@ func restartedBetween(a, b *Signals) bool {
 		b.PrefixQueries < a.PrefixQueries || b.PrefixHits < a.PrefixHits || b.QueueCount < a.QueueCount
 }
 
+// identify says that a later page of another process would differ: by its start time,
+// or by counters that begin at zero again.
+func (s *Signals) identify() bool {
+	return !math.IsNaN(s.StartTime) || s.PromptTokens > 0 || s.GenerationTokens > 0 || s.Steps > 0
+}
+
 // onMetrics takes an accepted page.
 func (c *core) onMetrics(s *Signals, lastSuccess, now time.Time) {
 	c.observed = true
@@ -91,7 +97,7 @@ func (c *core) onMetrics(s *Signals, lastSuccess, now time.Time) {
 	c.metricsOff = false
 	if c.pages > 0 && restartedBetween(&c.signals, s) {
 		c.restarted()
-	} else if !math.IsNaN(s.StartTime) {
+	} else if c.signals.identify() {
 		c.lostTouch = false // the same process, out of reach for a while
 	}
 	c.pages++

@@ -13,6 +13,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -33,10 +34,11 @@ type client struct {
 	extra string // further header lines, each with its line end
 
 	conn   net.Conn
-	br     *bufio.Reader
-	unhook func() bool // undoes the cancellation of conn
-	used   time.Time   // end of the last exchange on conn
-	out    []byte      // request under construction
+	br     *bufio.Reader // for heads and framing
+	in     io.Reader     // what br reads from
+	unhook func() bool   // undoes the cancellation of conn
+	used   time.Time     // end of the last exchange on conn
+	out    []byte        // request under construction
 }
 
 // maxIdle is how long a connection may rest before it is reused. Both engines close
@@ -67,7 +69,7 @@ func parseURL(s string) (*url.URL, error) {
 	return u, nil
 }
 
-func newClient(o *Options, t *Target, buffer int) (*client, error) {
+func newClient(o *Options, t *Target) (*client, error) {
 	u, err := parseURL(t.URL)
 	if err != nil {
 		return nil, err
@@ -75,7 +77,7 @@ func newClient(o *Options, t *Target, buffer int) (*client, error) {
 	c := &client{
 		dial: o.Dial, host: u.Host, key: t.APIKey,
 		base: strings.TrimRight(u.EscapedPath(), "/"),
-		br:   bufio.NewReaderSize(nil, buffer),
+		br:   bufio.NewReaderSize(nil, 4<<10),
 	}
 	port := u.Port()
 	if u.Scheme == "https" {
@@ -218,6 +220,7 @@ func (c *client) connect(ctx context.Context, deadline time.Time) error {
 		conn = t
 	}
 	c.conn = conn
+	c.in = conn
 	c.br.Reset(conn)
 	c.unhook = context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	return nil
@@ -433,23 +436,50 @@ func (c *client) chunkLine() ([]byte, error) {
 	return b[:len(b)-2], nil
 }
 
-// pass hands the next n bytes on straight from the read buffer.
+// pass hands the next n bytes on: first what the head's reader has taken in, then
+// straight from the connection in large pieces.
 func (c *client) pass(n int64, read func([]byte) error) error {
-	for n > 0 {
-		if _, err := c.br.Peek(1); err != nil {
-			if err == io.EOF {
-				return io.ErrUnexpectedEOF
-			}
+	if k := int(min(n, int64(c.br.Buffered()))); k > 0 {
+		b, _ := c.br.Peek(k)
+		if err := hand(read, b); err != nil {
 			return err
 		}
-		b, _ := c.br.Peek(int(min(n, int64(c.br.Buffered()))))
-		if read != nil {
-			if err := read(b); err != nil {
+		_, _ = c.br.Discard(k)
+		n -= int64(k)
+	}
+	if n == 0 {
+		return nil
+	}
+	piece := pieces.Get().(*[pieceSize]byte)
+	defer pieces.Put(piece)
+	for n > 0 {
+		k, err := c.in.Read(piece[:min(n, pieceSize)])
+		if k > 0 {
+			if err := hand(read, piece[:k]); err != nil {
 				return err
 			}
+			n -= int64(k)
 		}
-		_, _ = c.br.Discard(len(b))
-		n -= int64(len(b))
+		switch {
+		case n == 0:
+		case err == io.EOF:
+			return io.ErrUnexpectedEOF
+		case err != nil:
+			return err
+		}
 	}
 	return nil
 }
+
+func hand(read func([]byte) error, b []byte) error {
+	if read == nil {
+		return nil
+	}
+	return read(b)
+}
+
+// pieces are shared by all clients, as only a few read at the same moment: a page of
+// 52 KB takes one read of the kernel instead of a dozen.
+const pieceSize = 64 << 10
+
+var pieces = sync.Pool{New: func() any { return new([pieceSize]byte) }}

@@ -38,7 +38,7 @@ func dialTo(t *testing.T, target Target) *client {
 	if err := o.fill(); err != nil {
 		t.Fatal(err)
 	}
-	c, err := newClient(&o, &target, 4096)
+	c, err := newClient(&o, &target)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -358,7 +358,8 @@ func FuzzWireAgainstNetHTTP(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		c := &client{br: bufio.NewReaderSize(bytes.NewReader(raw), 4096)}
+		in := bytes.NewReader(raw)
+		c := &client{br: bufio.NewReaderSize(in, 4096), in: in}
 		h, err := c.head()
 		var body []byte
 		if err == nil {
