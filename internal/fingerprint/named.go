@@ -37,6 +37,9 @@ func NewNamed(name string, proto dialect.Protocol, body []byte, head int) (Named
 	fail := func(why error) (Named, error) {
 		return Named{}, fmt.Errorf("cannot make named prefix %q: %w", name, why)
 	}
+	if head < 0 {
+		return fail(fmt.Errorf("the head of %d bytes is negative", head))
+	}
 	s, err := NewScanner(Options{})
 	if err != nil {
 		return fail(err)
