@@ -135,7 +135,6 @@ func (c *call) limits() *failure {
 		return nil
 	}
 	if r := t.Admit(c.start, c.tokens); r != nil {
-		c.limited = r
 		return r.failure()
 	}
 	c.owes = true

@@ -81,8 +81,7 @@ type request struct {
 	work     int64  // in ring units, without what the gate adds
 	tokens   int64  // estimated prompt tokens
 	static   int64  // estimated tokens of the static prefix
-	limited  *Refusal
-	owes     bool // the tenant is owed a Settle
+	owes     bool   // the tenant is owed a Settle
 
 	// Where it goes.
 	bound           binding

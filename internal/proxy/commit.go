@@ -40,11 +40,19 @@ func (c *call) decorate(h *fasthttp.ResponseHeader) {
 	if len(h.Peek("X-Request-Id")) == 0 {
 		h.SetBytesV("X-Request-Id", c.id)
 	}
+	c.addLimits(h)
 	if c.explain {
 		c.explainHeaders(h)
 	}
 	if c.p.draining.Load() {
 		c.ctx.SetConnectionClose()
+	}
+}
+
+// addLimits tells a client with limits what is left of them.
+func (c *call) addLimits(h *fasthttp.ResponseHeader) {
+	if t := c.head.tenant; t != nil {
+		limitHeaders(h, t.Limits(c.p.opts.Now()))
 	}
 }
 

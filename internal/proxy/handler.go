@@ -73,9 +73,7 @@ func (c *call) refuse(f *failure) {
 	if f.code == failMethod.code {
 		resp.Header.Set(fasthttp.HeaderAllow, c.head.route.Allow())
 	}
-	if c.limited != nil {
-		c.limited.headers(&resp.Header)
-	}
+	c.addLimits(&resp.Header)
 	if c.explain {
 		c.explainHeaders(&resp.Header)
 	}

@@ -42,7 +42,7 @@ func (c *call) settle() {
 	r.Usage = out.Usage
 	c.learn(out, r.Verdict)
 	if c.owes {
-		c.head.tenant.Settle(c.p.opts.Now(), used(out.Usage))
+		c.head.tenant.Settle(c.p.opts.Now(), c.tokens, used(out.Usage))
 	}
 	c.account(why)
 	c.free()

@@ -26,15 +26,16 @@ type Tenant interface {
 	// Admit reserves room for one request of about that many prompt tokens. After a
 	// nil answer Settle is owed exactly once.
 	Admit(now time.Time, promptTokens int64) *Refusal
-	// Settle ends the request. tokens is what was really used, or
-	// dialect.Unknown.
-	Settle(now time.Time, tokens int64)
+	// Settle ends the request. estimate is what Admit was told, used is what the
+	// engine counted, or dialect.Unknown.
+	Settle(now time.Time, estimate, used int64)
+	// Limits says what is left, for x-ratelimit headers.
+	Limits(now time.Time) []LimitState
 }
 
 // Refusal says which limit of a tenant was met.
 type Refusal struct {
 	Limit      Limit
-	Cap        int64         // the limit's value, for x-ratelimit-limit headers
 	RetryAfter time.Duration // until it is worth asking again
 }
 
@@ -47,6 +48,13 @@ const (
 	LimitConcurrency
 	LimitTokens
 )
+
+// LimitState is one limit and what is left of it.
+type LimitState struct {
+	Limit     Limit
+	Cap, Left int64
+	Reset     time.Duration // until all of it is there again
+}
 
 // failure is the answer to a refusal.
 func (r *Refusal) failure() *failure {
@@ -63,13 +71,20 @@ func (r *Refusal) failure() *failure {
 	return &f
 }
 
-// headers adds the fields that official clients read.
-func (r *Refusal) headers(h *fasthttp.ResponseHeader) {
-	kind := "requests"
-	if r.Limit == LimitTokens {
-		kind = "tokens"
+// limitHeaders adds the fields that official clients read.
+func limitHeaders(h *fasthttp.ResponseHeader, states []LimitState) {
+	for _, s := range states {
+		kind := ""
+		switch s.Limit {
+		case LimitRate:
+			kind = "Requests"
+		case LimitTokens:
+			kind = "Tokens"
+		default:
+			continue // the convention has no name for it
+		}
+		h.Set("X-Ratelimit-Limit-"+kind, strconv.FormatInt(s.Cap, 10))
+		h.Set("X-Ratelimit-Remaining-"+kind, strconv.FormatInt(max(s.Left, 0), 10))
+		h.Set("X-Ratelimit-Reset-"+kind, s.Reset.Round(time.Millisecond).String())
 	}
-	h.Set("X-Ratelimit-Limit-"+kind, strconv.FormatInt(r.Cap, 10))
-	h.Set("X-Ratelimit-Remaining-"+kind, "0")
-	h.Set("X-Ratelimit-Reset-"+kind, r.RetryAfter.Round(time.Millisecond).String())
 }

@@ -1,0 +1,193 @@
+package proxy
+
+import (
+	"bufio"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prefixring/prefixring/internal/dialect"
+)
+
+func keyring(t *testing.T, now time.Time, o ...TenantOptions) *Keyring {
+	t.Helper()
+	k, err := NewKeyring(o, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func hashed(keys ...string) (out [][32]byte) {
+	for _, k := range keys {
+		out = append(out, HashKey([]byte(k)))
+	}
+	return out
+}
+
+// Keys authenticate the client here, in both forms, and go no further.
+func TestClientKeys(t *testing.T) {
+	e := newEngine(t, answer)
+	r := newRouter(t, setup{opts: Options{Admission: keyring(t, time.Now(), TenantOptions{Name: "a", Keys: hashed("k1", "k2")})}}, e.url())
+	for _, h := range []string{"Authorization: Bearer k1", "authorization: bearer k2", "x-api-key: k1"} {
+		if got := r.chat(t, chatBody, h); got.status != 200 {
+			t.Errorf("%s: %d", h, got.status)
+		}
+		if l := strings.ToLower(e.lastHead()); strings.Contains(l, "k1") || strings.Contains(l, "k2") || strings.Contains(l, "authorization") {
+			t.Errorf("the key reached the engine:\n%s", e.lastHead())
+		}
+	}
+	calls := e.calls.Load()
+	for _, h := range []string{"X: none", "Authorization: Bearer", "Authorization: Bearer k3", "Authorization: Basic k1", "Authorization: k1", "x-api-key: K1"} {
+		got := r.chat(t, chatBody, h)
+		if got.status != 401 || got.header.Get("X-Prefixring-Error") != "unauthorized" {
+			t.Errorf("%s: %d %v", h, got.status, got.header)
+		}
+	}
+	// A large body of a stranger is not read.
+	status, _, _, closed := r.rawDo(t, "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n{")
+	if status != 401 || !closed {
+		t.Errorf("large body: %d", status)
+	}
+	if e.calls.Load() != calls {
+		t.Error("a refused request reached the engine")
+	}
+}
+
+// Each limit refuses in its own name, says when to come back, and is given back.
+func TestTenantLimits(t *testing.T) {
+	clock := newClock()
+	hold := make(chan struct{})
+	var once sync.Once
+	e := newEngine(t, func(x *engineCall) {
+		if strings.Contains(string(x.body), "slow") {
+			<-hold
+		}
+		x.json(200, okJSON)
+	})
+	r := newRouter(t, setup{opts: Options{Now: clock.now, Admission: keyring(t, clock.now(),
+		TenantOptions{Name: "rate", Keys: hashed("rate"), RequestsPerMinute: 3},
+		TenantOptions{Name: "tokens", Keys: hashed("tokens"), TokensPerMinute: 10},
+		TenantOptions{Name: "one", Keys: hashed("one"), Concurrent: 1},
+	)}}, e.url())
+	defer once.Do(func() { close(hold) })
+
+	for i, want := range []int{200, 200, 200, 429, 429} {
+		got := r.chat(t, chatBody, "Authorization: Bearer rate")
+		if got.status != want {
+			t.Fatalf("request %d: %d", i, got.status)
+		}
+		h := got.header
+		if h.Get("X-Ratelimit-Limit-Requests") != "3" || h.Get("X-Ratelimit-Remaining-Requests") != itoa(max(2-i, 0)) {
+			t.Fatalf("request %d: %v", i, h)
+		}
+		if want == 429 && (h.Get("Retry-After") != "20" || h.Get("X-Prefixring-Error") != "rate_limited") {
+			t.Fatalf("request %d: %v", i, h)
+		}
+	}
+	clock.advance(20 * time.Second)
+	if got := r.chat(t, chatBody, "Authorization: Bearer rate"); got.status != 200 {
+		t.Fatalf("after the wait: %d", got.status)
+	}
+
+	// 6 tokens were counted by the engine for each request (okJSON).
+	if got := r.chat(t, chatBody, "Authorization: Bearer tokens"); got.status != 200 {
+		t.Fatal(got.status)
+	}
+	eventually(t, func() bool { return r.records.len() == 7 }, "settled")
+	got := r.chat(t, strings.Replace(chatBody, `"u"`, `"`+strings.Repeat("long ", 20)+`"`, 1), "Authorization: Bearer tokens")
+	if got.status != 429 || got.header.Get("X-Prefixring-Error") != "tokens_limited" || got.header.Get("X-Ratelimit-Remaining-Tokens") != "4" {
+		t.Fatalf("%d %v", got.status, got.header)
+	}
+
+	c := r.dial(t)
+	slow := strings.Replace(chatBody, `"u"`, `"slow"`, 1)
+	io.WriteString(c, rawRequest("/v1/chat/completions", slow, "Authorization: Bearer one"))
+	calls := e.calls.Load
+	n := calls()
+	eventually(t, func() bool { return calls() > n || calls() == 6 }, "slow request runs")
+	got = r.chat(t, chatBody, "Authorization: Bearer one")
+	if got.status != 429 || got.header.Get("X-Prefixring-Error") != "concurrency_limited" || got.header.Get("Retry-After") != "1" {
+		t.Fatalf("%d %v", got.status, got.header)
+	}
+	once.Do(func() { close(hold) })
+	if got := readReply(t, bufio.NewReader(c), "POST"); got.status != 200 {
+		t.Fatal(got.status)
+	}
+	eventually(t, func() bool {
+		return r.chat(t, chatBody, "Authorization: Bearer one").status == 200
+	}, "room again")
+}
+
+// A client that leaves gives its concurrency back.
+func TestConcurrencyGivenBackOnDisconnect(t *testing.T) {
+	e, reached, closed := silentEngine(t, func(*engineCall) {})
+	k := keyring(t, time.Now(), TenantOptions{Name: "one", Keys: hashed("one"), Concurrent: 1})
+	r := newRouter(t, setup{opts: Options{Admission: k}}, e.url())
+	c := r.dial(t)
+	io.WriteString(c, rawRequest("/v1/chat/completions", chatBody, "Authorization: Bearer one"))
+	<-reached
+	c.Close()
+	<-closed
+	r.records.wait(t, 1)
+	tn := k.Identify([]byte("one")).(*tenant)
+	eventually(t, func() bool { return tn.running.Load() == 0 }, "concurrency given back")
+}
+
+// Each tenant has its own cache salt; a client's own salt stands.
+func TestTenantSalt(t *testing.T) {
+	e := newEngine(t, answer)
+	k := keyring(t, time.Now(), TenantOptions{Name: "a", Keys: hashed("a")}, TenantOptions{Name: "b", Keys: hashed("b")})
+	r := newRouter(t, setup{opts: Options{Admission: k, SaltTenants: true, SaltSecret: []byte("0123456789abcdef")}}, e.url())
+	salts := map[string]bool{}
+	for _, key := range []string{"a", "b", "a"} {
+		r.chat(t, chatBody, "Authorization: Bearer "+key)
+		b := string(e.lastBody())
+		if !strings.HasPrefix(b, `{"cache_salt":"`) || !strings.HasSuffix(b, chatBody[1:]) {
+			t.Fatalf("engine got %s", b)
+		}
+		salts[b] = true
+	}
+	if len(salts) != 2 {
+		t.Fatalf("%d salts for 2 tenants", len(salts))
+	}
+	own := strings.Replace(chatBody, `{`, `{"cache_salt":"mine",`, 1)
+	r.chat(t, own, "Authorization: Bearer a")
+	if string(e.lastBody()) != own {
+		t.Fatalf("engine got %s", e.lastBody())
+	}
+}
+
+// Priority is the tenant's and takes the sign of the engine's dialect.
+func TestPriorityTakesDialectSign(t *testing.T) {
+	k := keyring(t, time.Now(), TenantOptions{Name: "a", Keys: hashed("a"), Class: 5})
+	for engine, want := range map[dialect.Engine]string{dialect.VLLM: "-5", dialect.SGLang: "5"} {
+		e := newEngine(t, answer)
+		r := newRouter(t, setup{opts: Options{Admission: k}, upstream: func(o *UpstreamOptions) { o.Engine = engine }}, e.url())
+		r.chat(t, chatBody, "Authorization: Bearer a")
+		if b := string(e.lastBody()); b != `{"priority":`+want+`,`+chatBody[1:] {
+			t.Errorf("%v got %s", engine, b)
+		}
+		own := strings.Replace(chatBody, `{`, `{ "priority" : 99 ,`, 1)
+		r.chat(t, own, "Authorization: Bearer a")
+		if b := string(e.lastBody()); b != strings.Replace(own, "99", want, 1) {
+			t.Errorf("%v got %s", engine, b)
+		}
+	}
+}
+
+func TestKeyringRefusesTwoMeanings(t *testing.T) {
+	for name, o := range map[string][]TenantOptions{
+		"same key":      {{Name: "a", Keys: hashed("k")}, {Name: "b", Keys: hashed("k")}},
+		"same name":     {{Name: "a", Keys: hashed("k")}, {Name: "a", Keys: hashed("l")}},
+		"no name":       {{Keys: hashed("k")}},
+		"two anonymous": {{Name: "a"}, {Name: "b"}},
+		"negative":      {{Name: "a", Concurrent: -1}},
+	} {
+		if _, err := NewKeyring(o, time.Now()); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
