@@ -41,5 +41,8 @@ e2e: build ## the official Python clients against serve and simulated engines
 e2e-vllm: build ## two real vLLM CPU engines behind serve (several minutes, about 7 GiB)
 	scripts/e2e-vllm.sh
 
+compare: build ## CPU per proxied request beside nginx and HAProxy (and PEERS=folder of other routers)
+	scripts/compare.sh
+
 clean: ## remove what make built
 	rm -rf bin
