@@ -259,7 +259,9 @@ func TestTemplateArguments(t *testing.T) {
 func TestBillingBlockIsLeftOutAndCanBeCut(t *testing.T) {
 	bill := `{"type":"text","text":"x-anthropic-billing-header: cc_version=2; cch=1f2e3;"}`
 	text := `{"type":"text","text":"You help."}`
-	body := func(system string) string { return `{"system":` + system + `,"messages":[{"role":"user","content":"q"}]}` }
+	body := func(system string) string {
+		return `{"system":` + system + `,"messages":[{"role":"user","content":"q"}]}`
+	}
 	for _, with := range []string{`[` + bill + `,` + text + `]`, `[` + text + ` , ` + bill + `]`, `[ ` + bill + ` , ` + bill + `,` + text + `]`, `[` + bill + `,` + text + `,` + bill + `]`} {
 		r := scan(t, dialect.Messages, body(with))
 		if r.Prefix != prefixOf(t, dialect.Messages, body(`[`+text+`]`)) || r.SystemBytes != 9 || len(r.Strip) != strings.Count(with, "billing") {

@@ -171,14 +171,16 @@ func TestNamedPrefersTheModelThatIsAsked(t *testing.T) {
 
 func TestNamedRefusals(t *testing.T) {
 	for why, f := range map[string]func() (Named, error){
-		"bad body":         func() (Named, error) { return NewNamed("x", dialect.Chat, []byte(`{`), 0) },
-		"no prefix":        func() (Named, error) { return NewNamed("x", dialect.Chat, []byte(`{"messages":[]}`), 0) },
-		"empty text":       func() (Named, error) { return NewNamedText("x", "", "") },
-		"head too long":    func() (Named, error) { return NewNamed("x", dialect.Chat, []byte(system("abc")), 4) },
-		"inside a rune":    func() (Named, error) { return NewNamed("x", dialect.Chat, []byte(system("跨")), 2) },
-		"completion":       func() (Named, error) { return NewNamed("x", dialect.Completions, []byte(`{"prompt":"abc"}`), 0) },
-		"head of no text":  func() (Named, error) { return NewNamed("x", dialect.Chat, []byte(`{"tools":[1]}`), 5) },
-		"cut parts":        func() (Named, error) { return NewNamed("x", dialect.Chat, []byte(`{"messages":[{"role":"system","content":[{"type":"text","text":"ab"},{"type":"text","text":"cd"}]}]}`), 3) },
+		"bad body":        func() (Named, error) { return NewNamed("x", dialect.Chat, []byte(`{`), 0) },
+		"no prefix":       func() (Named, error) { return NewNamed("x", dialect.Chat, []byte(`{"messages":[]}`), 0) },
+		"empty text":      func() (Named, error) { return NewNamedText("x", "", "") },
+		"head too long":   func() (Named, error) { return NewNamed("x", dialect.Chat, []byte(system("abc")), 4) },
+		"inside a rune":   func() (Named, error) { return NewNamed("x", dialect.Chat, []byte(system("跨")), 2) },
+		"completion":      func() (Named, error) { return NewNamed("x", dialect.Completions, []byte(`{"prompt":"abc"}`), 0) },
+		"head of no text": func() (Named, error) { return NewNamed("x", dialect.Chat, []byte(`{"tools":[1]}`), 5) },
+		"cut parts": func() (Named, error) {
+			return NewNamed("x", dialect.Chat, []byte(`{"messages":[{"role":"system","content":[{"type":"text","text":"ab"},{"type":"text","text":"cd"}]}]}`), 3)
+		},
 		"invalid encoding": func() (Named, error) { return NewNamedText("x", "", "\xff") },
 		"negative":         func() (Named, error) { return NewNamed("x", dialect.Chat, []byte(system("abc")), -1) },
 	} {
