@@ -73,7 +73,7 @@ func (p *pool) fill(members []*member) error {
 	p.conf = members[0].pool
 	var list []ring.Member
 	for _, m := range members {
-		list = append(list, ring.Member{Name: m.conf.Name, Weight: m.conf.Weight, Value: m.upstream})
+		list = append(list, ring.Member{Name: m.conf.Name, Weight: m.conf.Weight, Value: m.upstream, Level: m.level})
 	}
 	if err := p.ring.Apply(list); err != nil {
 		return err
