@@ -27,14 +27,19 @@ func (c *call) read() *failure {
 		// unread, and only where that is unambiguous.
 		c.opaque = true
 	}
-	name, f := c.readModelFrom(h.ContentType())
+	return c.understand(h.ContentType())
+}
+
+// understand scans the body, finds its route and measures it.
+func (c *call) understand(contentType []byte) *failure {
+	name, f := c.readModelFrom(contentType)
 	if f != nil {
 		return f
 	}
 	if f := c.findRoute(name); f != nil {
 		return f
 	}
-	if len(c.body) > 0 && c.scanned && c.table.pools[0].Scanner != c.route.pool.Scanner {
+	if c.scanned && c.table.pools[0].Scanner != c.route.pool.Scanner {
 		// This pool knows other named prefixes than the one the model was read with.
 		if err := c.route.pool.Scanner.Scan(c.protocol, c.body, c.scan); err != nil {
 			return scanFailure(err)

@@ -32,14 +32,9 @@ func (r *router) owner(t *testing.T, body string) int {
 	c.body = []byte(body)
 	c.protocol = dialect.Chat
 	c.scan = newScan()
-	name, f := c.readModelFrom([]byte("application/json"))
-	if f != nil {
+	if f := c.understand([]byte("application/json")); f != nil {
 		t.Fatal(f.code)
 	}
-	if f := c.findRoute(name); f != nil {
-		t.Fatal(f.code)
-	}
-	c.measure()
 	o := r.pool.Ring.Owners(c.key, 1, nil)
 	return int(o[0].Name()[len(o[0].Name())-1] - '0')
 }
