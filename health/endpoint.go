@@ -124,9 +124,9 @@ type checker struct {
 	c   *client
 	buf []byte
 
-	models, version, sleep time.Time // when due
-	noSleep                bool      // the engine has no /is_sleeping
-	infoPath               string
+	models, version time.Time // when due
+	noSleep         bool      // the engine has no /is_sleeping
+	infoPath        string
 }
 
 // minGap is the least time between two rounds, however often traffic asks for one.

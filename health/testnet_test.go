@@ -89,7 +89,7 @@ func (e *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	e.mu.Unlock()
 	if key != "" && r.Header.Get("Authorization") != "Bearer "+key {
-		http.Error(w, `{"error":"Unauthorized"}`, 401)
+		http.Error(w, `{"error":"Unauthorized"}`, http.StatusUnauthorized)
 		return
 	}
 	switch r.URL.Path {

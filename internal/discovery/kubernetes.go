@@ -125,7 +125,6 @@ type watcher struct {
 	query   url.Values
 	objects map[string]any
 	last    []Endpoint
-	warned  string
 }
 
 // errExpired says that the server no longer has the version that a watch asked for.
