@@ -81,7 +81,7 @@ type Engine struct {
 type ClientTLS struct {
 	CAFile     string `yaml:"ca_file"`     // default: the system's roots
 	CertFile   string `yaml:"cert_file"`   // client certificate, with key_file
-	KeyFile    string `yaml:"key_file"`    //
+	KeyFile    string `yaml:"key_file"`    // key of cert_file
 	ServerName string `yaml:"server_name"` // default: the URL's host
 }
 
