@@ -13,7 +13,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -450,8 +449,8 @@ func (c *client) pass(n int64, read func([]byte) error) error {
 	if n == 0 {
 		return nil
 	}
-	piece := pieces.Get().(*[pieceSize]byte)
-	defer pieces.Put(piece)
+	piece := takePiece()
+	defer givePiece(piece)
 	for n > 0 {
 		k, err := c.in.Read(piece[:min(n, pieceSize)])
 		if k > 0 {
@@ -478,8 +477,25 @@ func hand(read func([]byte) error, b []byte) error {
 	return read(b)
 }
 
-// pieces are shared by all clients, as only a few read at the same moment: a page of
-// 52 KB takes one read of the kernel instead of a dozen.
+// pieceSize lets a page of 52 KB arrive with one read of the kernel instead of a dozen.
 const pieceSize = 64 << 10
 
-var pieces = sync.Pool{New: func() any { return new([pieceSize]byte) }}
+// pieces are shared by all clients, of which only a few read at the same moment. A
+// channel keeps them over collections, unlike a sync.Pool.
+var pieces = make(chan *[pieceSize]byte, 8)
+
+func takePiece() *[pieceSize]byte {
+	select {
+	case p := <-pieces:
+		return p
+	default:
+		return new([pieceSize]byte)
+	}
+}
+
+func givePiece(p *[pieceSize]byte) {
+	select {
+	case pieces <- p:
+	default:
+	}
+}
