@@ -31,6 +31,7 @@ type api struct {
 	mute    bool            // watches stay open and say nothing
 	drop    int             // how often watches have been cut
 	tokens  map[string]bool // Authorization values seen
+	path    string          // of the last request
 	fail    int             // status for every request, 0 = none
 	lists   int
 	watches int
@@ -87,6 +88,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mu.Lock()
 	fail := a.fail
 	a.tokens[r.Header.Get("Authorization")] = true
+	a.path = r.URL.Path
 	a.mu.Unlock()
 	switch {
 	case fail != 0:

@@ -40,8 +40,8 @@ type Kubernetes struct {
 	Logger *slog.Logger  // nil means slog.Default()
 }
 
-// account is where a pod finds its own access to the API server.
-const account = "/var/run/secrets/kubernetes.io/serviceaccount/"
+// account is where a pod finds its own access to the API server; only tests change it.
+var account = "/var/run/secrets/kubernetes.io/serviceaccount/"
 
 // Run implements Source. An error of the API server is returned, for the keeper to
 // wait and run again; what had been sent stays true until then.

@@ -1,6 +1,9 @@
 package discovery
 
 import (
+	"encoding/pem"
+	"net"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -215,6 +218,35 @@ func TestKubernetesRenewedTokenIsUsed(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestKubernetesFromWithinAPod(t *testing.T) {
+	a := newAPI(t)
+	a.put("e-0", podObject("e-0", "10.0.0.1"))
+	secure := httptest.NewTLSServer(a)
+	t.Cleanup(func() { a.set(func() { a.drop++ }); secure.Close() })
+	dir := t.TempDir() + "/"
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw})
+	for name, text := range map[string]string{"ca.crt": string(ca), "token": "mine\n", "namespace": "shop\n"} {
+		if err := os.WriteFile(dir+name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	host, port, err := net.SplitHostPort(secure.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("KUBERNETES_SERVICE_HOST", host)
+	t.Setenv("KUBERNETES_SERVICE_PORT", port)
+	old := account
+	account = dir
+	t.Cleanup(func() { account = old })
+	until(t, watchSets(t, &Kubernetes{Selector: "app=engine", Port: "http", Relist: long}), "e-0=http://10.0.0.1:8000")
+	a.set(func() {
+		if !a.tokens["Bearer mine"] || !strings.HasPrefix(a.path, "/api/v1/namespaces/shop/pods") {
+			t.Errorf("tokens %v, path %s", a.tokens, a.path)
+		}
+	})
 }
 
 func TestKubernetesErrorsAreReturnedAndSent(t *testing.T) {
