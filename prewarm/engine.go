@@ -34,7 +34,8 @@ type engine struct {
 	client *http.Client
 	clock  Clock
 	ids    *atomic.Uint64
-	run    string // prefix of request ids
+	run    string      // prefix of request ids
+	mute   atomic.Bool // it has no tokenizer route
 }
 
 // newClient makes a client for one node. Idle connections are dropped after 3 s, before

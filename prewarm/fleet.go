@@ -72,6 +72,8 @@ type Fleet struct {
 	// Resident lists what is believed warm on a node, oldest first, to tell what a plan
 	// would evict.
 	Resident func(node string) []Resident
+	// Counted are static tokens by Prefix.Digest, from Plan.Measure.
+	Counted map[string]int64
 	// BytesPerToken estimates tokens that nothing has counted; 0 = 4.
 	BytesPerToken float64
 	// Headroom is the share of each node's KV cache that the prefixes must leave to
@@ -106,6 +108,11 @@ func (f *Fleet) headroom() float64 {
 		return DefaultKVHeadroom
 	}
 	return f.Headroom
+}
+
+// reserved is the KV memory of a node that prefixes must leave alone.
+func (f *Fleet) reserved(n *Node) int64 {
+	return max(int64(float64(n.KVTokens)*f.headroom()), f.Working, n.Live)
 }
 
 func (f *Fleet) bytesPerToken() float64 {

@@ -1,11 +1,10 @@
 package prewarm
 
 import (
-	"fmt"
 	"math"
-	"slices"
-	"strings"
 	"time"
+
+	"github.com/prefixring/prefixring/internal/fakeengine/core"
 )
 
 // EngineModel is the step model of one engine: a step of T tokens (B of them decoding)
@@ -28,40 +27,24 @@ type EngineModel struct {
 	KVTokens  int64   `json:"kv_tokens"`             // capacity on 80 GB cards
 	Budget    int64   `json:"budget_tokens"`         // tokens per step at most
 	MaxSeqs   int64   `json:"max_sequences"`         // running sequences at most
-	GPUs      int     `json:"gpus"`
-}
-
-// Presets are the engine models that come with the program.
-var Presets = []EngineModel{
-	preset("8b-tp1", 1, 26, 1.2, 5.5, 45, 1.0, 430_000),
-	preset("32b-tp2", 2, 68, 1.4, 9.8, 45, 1.0, 307_328),
-	preset("70b-tp4", 4, 68, 1.46, 10.8, 22, 1.0, 461_376),
-	preset("70b-tp8", 8, 44, 0.73, 5.6, 11, 1.5, 1_330_000),
 }
 
 // DefaultModel is the model of nodes of which nothing is known.
 const DefaultModel = "70b-tp4"
 
-func preset(name string, gpus int, a, b, w, k, o float64, kv int64) EngineModel {
-	return EngineModel{
-		Name: name, GPUs: gpus, TokenTime: a * 1e-6, PairTime: b * 1e-9, Floor: w * 1e-3, ReadTime: k * 1e-9,
-		Overhead: o * 1e-3, SeqTime: 30e-6, Front: 15e-3, FrontTok: 10e-6, KVTokens: kv, Budget: 8192, MaxSeqs: 1024,
-	}
-}
-
-// PresetByName finds a preset; the error lists those that exist.
+// PresetByName finds a preset of the simulated engine, so that what is planned and what
+// is simulated rest on the same figures; the error lists those that exist.
 func PresetByName(name string) (EngineModel, error) {
-	for _, p := range Presets {
-		if p.Name == name {
-			return p, nil
-		}
+	p, err := core.FindPreset(name)
+	if err != nil {
+		return EngineModel{}, err
 	}
-	names := make([]string, len(Presets))
-	for i, p := range Presets {
-		names[i] = p.Name
-	}
-	slices.Sort(names)
-	return EngineModel{}, fmt.Errorf("cannot find engine preset %q: there are %s", name, strings.Join(names, ", "))
+	c := p.Cost
+	return EngineModel{
+		Name: p.Name, TokenTime: c.Token, PairTime: c.Attention, Floor: c.Floor, ReadTime: c.Context, Overhead: c.Fixed,
+		SeqTime: c.Sequence, Front: c.FrontFixed, FrontTok: c.FrontToken,
+		KVTokens: int64(p.KVTokens), Budget: int64(p.Budget), MaxSeqs: int64(p.MaxSeqs),
+	}, nil
 }
 
 func (m EngineModel) orDefault() EngineModel {

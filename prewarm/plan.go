@@ -3,12 +3,9 @@ package prewarm
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/prefixring/prefixring/ring"
 )
 
 // PlanOptions tune NewPlan. The zero value works.
@@ -196,57 +193,6 @@ func (p *Plan) unknownModel(e *Entry, model string, err error) {
 	p.problem(Problem{Prefix: e.Name, Line: e.line, Why: why, Remedy: "check the name and the engines' models", Fatal: true})
 }
 
-// place chooses each prefix's nodes: its owners in ring order.
-func (p *Plan) place() {
-	total := map[string]float64{} // requests/s by model, of entries that say so
-	for _, x := range p.Prefixes {
-		total[x.target.Model] += x.rate()
-	}
-	for _, x := range p.Prefixes {
-		n := len(x.target.Nodes)
-		switch x.Entry.owners {
-		case ownersBroadcast:
-			x.K = n
-		case ownersAuto:
-			share := x.Entry.Share
-			if share == 0 && total[x.target.Model] > 0 {
-				share = x.rate() / total[x.target.Model]
-			}
-			x.K = OwnersFor(share, n)
-		default:
-			if x.Entry.owners > n {
-				p.problem(Problem{Prefix: x.Name, Line: x.Entry.line, Why: fmt.Sprintf("where asks for %d owners and %d nodes serve the model", x.Entry.owners, n), Note: true})
-			}
-			x.K = min(x.Entry.owners, n)
-		}
-		x.Nodes = x.target.Owners(x.Key, x.K)
-		p.short(x)
-	}
-}
-
-func (x *Prefix) rate() float64 { return x.Entry.Rate }
-
-// OwnersFor is how many owners the router gives a prefix that has this share of the
-// load: clamp(ceil(share x nodes x headroom), 1, nodes).
-func OwnersFor(share float64, nodes int) int {
-	return min(max(int(math.Ceil(share*float64(nodes)*ring.DefaultHeadroom-1e-9)), 1), max(nodes, 1))
-}
-
-// short refuses a prefix that no engine can cache: less than one block.
-func (p *Plan) short(x *Prefix) {
-	for _, name := range x.Nodes {
-		n := p.fleet.node(name)
-		if n != nil && n.BlockSize > 0 && x.Tokens < n.BlockSize {
-			p.problem(Problem{
-				Prefix: x.Name, Node: name, Line: x.Entry.line,
-				Why:    fmt.Sprintf("it has %d tokens (%s) and a block has %d: it cannot be cached", x.Tokens, x.TokensFrom, n.BlockSize),
-				Remedy: "remove it, or give tokens: if the estimate is wrong", Fatal: true,
-			})
-			return
-		}
-	}
-}
-
 // spread makes each node's list in order and puts it on the time line.
 func (p *Plan) spread(now time.Time) {
 	byNode := map[string][]Item{}
@@ -366,7 +312,7 @@ func (p *Plan) fit() {
 			continue
 		}
 		np.KV, np.Blocks = n.KVTokens, n.KVTokens/block
-		np.Reserved = max(int64(float64(n.KVTokens)*p.fleet.headroom()), p.fleet.Working, n.Live)
+		np.Reserved = p.fleet.reserved(n)
 		p.evicts(np)
 		if free := np.KV - np.Reserved; np.Planned > free {
 			p.problem(Problem{

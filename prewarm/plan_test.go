@@ -3,6 +3,7 @@ package prewarm
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -135,9 +136,49 @@ prefixes:
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []int{6, 1, 4} { // ceil(0.9*8*0.8), ceil(0.1*8*0.8), ceil(0.5*8*0.8)
-		if p.Prefixes[i].K != want {
-			t.Errorf("%s: %d owners, want %d", p.Prefixes[i].Name, p.Prefixes[i].K, want)
+	// said has half of all; the others divide the rest by their rates.
+	for i, want := range []int{3, 1, 4} { // ceil(0.45*8*0.8), ceil(0.05*8*0.8), ceil(0.5*8*0.8)
+		if x := p.Prefixes[i]; x.K != want || x.Spare < 1 || len(x.Nodes) != min(x.K+x.Spare, 8) {
+			t.Errorf("%s: %d owners and %d spares on %v, want %d owners", x.Name, x.K, x.Spare, x.Nodes, want)
+		}
+	}
+}
+
+// Nodes that own two hot prefixes pass requests on; the plan warms where they go.
+func TestPlanWarmsWhereTheBoundOverflows(t *testing.T) {
+	order := [][]int{{0, 1, 2, 3}, {0, 2, 1, 3}, {3, 0, 1, 2}}
+	flow, load := spread(order, []int{1, 1, 1}, []float64{1, 1, 0.1}, []float64{0.6, 0.6, 0.6, 0.6})
+	for n, l := range load {
+		if l > 0.6*1.002 {
+			t.Errorf("node %d has %v", n, l)
+		}
+	}
+	for i, want := range []float64{1, 1, 0.1} {
+		sum := 0.0
+		for _, f := range flow[i] {
+			sum += f
+		}
+		if d := sum - want; d > 1e-9 || d < -1e-9 {
+			t.Errorf("prefix %d: %v of %v requests", i, sum, want)
+		}
+	}
+	if depth(flow[0], 1, 1) < 2 || depth(flow[2], 0.1, 1) != 1 {
+		t.Errorf("flows %v", flow)
+	}
+}
+
+func TestSparesNeverTakeTheRoomOfOwners(t *testing.T) {
+	y := "prefixes:\n"
+	for i := range 10 {
+		y += fmt.Sprintf("  - {name: p%d, model: m, text: t%d, tokens: 60000, rate: 10}\n", i, i)
+	}
+	p, err := NewPlan(parse(t, y), offline(4), PlanOptions{Now: t0})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range p.Nodes {
+		if n.Planned > n.KV-n.Reserved {
+			t.Errorf("%s: %d tokens in %d", n.Node, n.Planned, n.KV-n.Reserved)
 		}
 	}
 }

@@ -30,6 +30,7 @@ type Prefix struct {
 	TokensFrom  TokenSource `json:"tokens_from"`
 	StaticBytes int         `json:"static_bytes"`
 	K           int         `json:"owners"`
+	Spare       int         `json:"spares"` // further nodes in ring order, where bursts overflow to
 	Nodes       []string    `json:"nodes"`
 	Changes     *time.Time  `json:"changes,omitempty"` // when the text becomes another one
 
@@ -179,6 +180,9 @@ func (p *Prefix) identify(f *Fleet) error {
 	p.Digest = sum([]byte(p.head.digest() + "\x00" + p.target.Model + "\x00" + p.target.Adapter + "\x00" + p.salt + "\x00" + p.date))[:32]
 	p.Fingerprint = digestKey(p.Key)
 	p.Tokens, p.TokensFrom = p.Entry.Tokens, TokensGiven
+	if n := f.Counted[p.Digest]; n > 0 {
+		p.Tokens, p.TokensFrom = n, TokensCounted
+	}
 	if p.Tokens == 0 {
 		p.Tokens, p.TokensFrom = int64(float64(p.StaticBytes)/f.bytesPerToken()), TokensEstimated
 	}

@@ -3,6 +3,7 @@ package prewarm
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"sync"
 
@@ -47,19 +48,22 @@ func (c *counter) count(ctx context.Context, e *engine, p *Prefix, a, b string) 
 	if o.done {
 		return o.c, nil
 	}
-	x, errX := e.tokenize(ctx, p, a)
-	if errX == nil {
+	if e.mute.Load() {
+		return counted{}, nil
+	}
+	x, err := e.tokenize(ctx, p, a)
+	if err == nil {
 		var y []int32
-		if y, errX = e.tokenize(ctx, p, b); errX == nil {
-			o.c = counted{static: common(x, y), total: int64(len(x)), ok: true}
+		if y, err = e.tokenize(ctx, p, b); err == nil {
+			o.c, o.done = counted{static: common(x, y), total: int64(len(x)), ok: true}, true
+			return o.c, nil
 		}
 	}
-	if err := ctx.Err(); err != nil {
-		return counted{}, err
+	var r *refusal
+	if errors.As(err, &r) && r.status == http.StatusNotFound {
+		e.mute.Store(true) // this engine has no such route; another one may
 	}
-	// A broken connection may mend: the next caller asks again.
-	o.done = errX == nil || !retryable(errX)
-	return o.c, nil
+	return counted{}, ctx.Err()
 }
 
 func common(a, b []int32) int64 {

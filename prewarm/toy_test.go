@@ -137,6 +137,8 @@ func (e *toy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/metrics":
 		e.page(w)
+	case "/v1/models":
+		fmt.Fprintf(w, `{"object":"list","data":[{"id":%q,"object":"model"}]}`, e.model)
 	case "/tokenize":
 		if !e.tokenize {
 			http.NotFound(w, r)
