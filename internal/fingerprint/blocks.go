@@ -11,8 +11,8 @@ type Block struct {
 }
 
 // Blocks appends the blocks of the last Scan to dst: one before the first message, one
-// at each of the fixed lengths (64 bytes to 2 KiB doubling, then every 4 KiB to 256 KiB,
-// then every 16 KiB to 1 MiB) inside each leading message, and one at the end of each.
+// at each of the fixed lengths (256 bytes, 1 KiB, then every 4 KiB to 256 KiB, then every
+// 16 KiB to 1 MiB) inside each leading message, and one at the end of each.
 // The last one's Hash is Prefix. For a raw completion they run through the prompt, whose
 // end is the user's and gets none. Without a static prefix there is only the first.
 //

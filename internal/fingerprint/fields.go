@@ -319,7 +319,12 @@ func (p *parser) streamOptions() bool {
 // truth reads a switch as loosely as the engines' request models do: they take 1, 1.0
 // and the words true, t, yes, y, on for true.
 func (p *parser) truth(s Span, out *bool) bool {
-	raw := bytes.Trim(p.b[s.Start:s.End], `"`)
+	raw := p.b[s.Start:s.End]
+	if string(raw) == "true" || string(raw) == "false" {
+		*out = raw[0] == 't'
+		return true
+	}
+	raw = bytes.Trim(raw, `"`)
 	switch len(raw) {
 	case 1:
 		*out = raw[0] == '1' || raw[0]|0x20 == 't' || raw[0]|0x20 == 'y'

@@ -81,7 +81,7 @@ func TestB26ClockAtTheHeadIsSignalledAndBounded(t *testing.T) {
 		if len(keys) > DefaultLearnerVariants {
 			t.Errorf("%s at byte 20: %d keys, want at most %d", name, len(keys), DefaultLearnerVariants)
 		}
-		if !last.Volatile || last.Depth != DepthNone || last.Message != 0 || last.From > 20 || last.To <= 20 || last.To > 64 {
+		if !last.Volatile || last.Depth != DepthNone || last.Message != 0 || last.From > 20 || last.To <= 20 || last.To > 256 {
 			t.Errorf("%s at byte 20: %+v", name, last)
 		}
 		if _, blocks := l.Size(); blocks > DefaultLearnerVariants*60 {

@@ -106,24 +106,29 @@ func (p *parser) str() (decoded int, ok bool) {
 }
 
 // short returns the length of the string whose first character is at i if it is plain
-// ASCII without escapes and shorter than eight bytes, as most names are, else -1. It saves them
-// the way through textRun.
+// ASCII without escapes and shorter than sixteen bytes, as most names are, else -1. It
+// saves them the way through textRun.
 func short(b []byte, i int) int {
-	if len(b)-i < 8 {
+	if len(b)-i < 16 {
 		return -1
 	}
-	w := binary.LittleEndian.Uint64(b[i:])
-	q := w ^ '"'*ones
-	quotes := (q - ones) &^ q & highs
-	if quotes == 0 {
-		return -1
+	for n := 0; n < 16; n += 8 {
+		w := binary.LittleEndian.Uint64(b[i+n:])
+		q := w ^ '"'*ones
+		s := w ^ '\\'*ones
+		quotes := (q - ones) &^ q & highs
+		odd := (w | (s-ones)&^s | (w-0x20*ones)&^w) & highs
+		if quotes != 0 {
+			if odd&(quotes&-quotes-1) != 0 {
+				return -1
+			}
+			return n + bits.TrailingZeros64(quotes)>>3
+		}
+		if odd != 0 {
+			return -1
+		}
 	}
-	s := w ^ '\\'*ones
-	odd := (w | (s-ones)&^s | (w-0x20*ones)&^w) & highs
-	if odd&(quotes&-quotes-1) != 0 {
-		return -1
-	}
-	return bits.TrailingZeros64(quotes) >> 3
+	return -1
 }
 
 // invalidAt is the offset of the first byte that is not UTF-8.
@@ -218,6 +223,14 @@ func (p *parser) inObject() bool { return p.kinds[p.depth>>6]>>(p.depth&63)&1 ==
 // objects not deeper than marks levels are left out of the stream with their comma: the
 // marker moves between turns and renders to nothing.
 func (p *parser) value(marks int) bool {
+	if p.i < len(p.b) {
+		if c := p.b[p.i]; c == '"' {
+			_, ok := p.str()
+			return ok
+		} else if c != '{' && c != '[' {
+			return p.scalar()
+		}
+	}
 	base := p.depth
 	for {
 		if p.i >= len(p.b) {
@@ -291,15 +304,21 @@ func (p *parser) token(base, marks int) (opened, ok bool) {
 			return false, true
 		}
 		return true, true
-	case 't':
-		return false, p.literal("true")
-	case 'f':
-		return false, p.literal("false")
-	case 'n':
-		return false, p.literal("null")
-	default:
-		return false, p.number()
 	}
+	return false, p.scalar()
+}
+
+// scalar passes a literal or a number.
+func (p *parser) scalar() bool {
+	switch p.b[p.i] {
+	case 't':
+		return p.literal("true")
+	case 'f':
+		return p.literal("false")
+	case 'n':
+		return p.literal("null")
+	}
+	return p.number()
 }
 
 // separator passes what follows a value inside a container: a comma up to the next

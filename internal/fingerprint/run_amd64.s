@@ -161,3 +161,115 @@ none:
 	MOVQ $0, escapes+24(FP)
 	MOVL $0, high+32(FP)
 	RET
+
+// func textRunAVX512(p *byte, n int) (run, escapes int, high uint32)
+//
+// textRunAVX2 with 512-bit compares that answer in mask registers: a third of the
+// instructions for the same block.
+TEXT ·textRunAVX512(SB), NOSPLIT, $0-36
+	MOVQ p+0(FP), SI
+	MOVQ n+8(FP), CX
+	XORQ AX, AX              // offset of the block
+	XORQ DX, DX              // escapes passed
+	SUBQ $64, CX             // last offset at which a whole block fits
+	JLT  none
+
+	MOVL $0x22, R8
+	VPBROADCASTB R8, Z0      // "
+	MOVL $0x5c, R8
+	VPBROADCASTB R8, Z1      // backslash
+	MOVL $0x20, R8
+	VPBROADCASTB R8, Z2      // lowest character that is no control
+	MOVL $0x0f, R8
+	VPBROADCASTB R8, Z13
+	VBROADCASTI32X4 lowNibble<>(SB), Z11
+	VBROADCASTI32X4 highNibble<>(SB), Z12
+	VPXORQ Z15, Z15, Z15     // all bytes seen, for their high bits
+	MOVQ $0xaaaaaaaaaaaaaaaa, DI
+
+block:
+	VMOVDQU8 (SI)(AX*1), Z3
+	VPORQ Z3, Z15, Z15
+	VPCMPEQB Z3, Z0, K1
+	VPCMPUB $1, Z2, Z3, K2
+	VPCMPEQB Z3, Z1, K3
+	KORQ K1, K2, K1          // quotes and controls
+	KORTESTQ K1, K3
+	JNE  some
+	ADDQ $64, AX
+	CMPQ AX, CX
+	JLE  block
+	JMP  done
+
+some:
+	KMOVQ K1, R8             // R8: quotes and controls
+	KMOVQ K3, R10            // R10: backslashes
+	TESTQ R10, R10
+	JNE  escaped
+	BSFQ R8, R8
+	ADDQ R8, AX
+	JMP  done
+
+escaped:
+	LEAQ (R10)(R10*1), R11   // as in textRunAVX2
+	ORQ  DI, R11
+	SUBQ R10, R11
+	XORQ DI, R11
+	MOVQ R11, R13
+	XORQ R10, R13            // R13: escaped
+	ANDQ R10, R11            // R11: backslashes that escape
+	VPSHUFB Z3, Z11, Z5
+	VPSRLW $4, Z3, Z7
+	VPANDQ Z13, Z7, Z7
+	VPSHUFB Z7, Z12, Z7
+	VPTESTNMB Z5, Z7, K4
+	KMOVQ K4, R9             // R9: bytes that no canonical escape has
+	ANDQ R13, R9
+	SHRQ $1, R9              // their backslashes
+	NOTQ R13
+	ANDQ R13, R8             // quotes that end, controls
+	ORQ  R9, R8
+	JNE  stop
+	POPCNTQ R11, R9
+	ADDQ R9, DX
+	ADDQ $64, AX
+	BTQ  $63, R11            // an escape that runs into the next block begins it
+	JCS  split
+	CMPQ AX, CX
+	JLE  block
+	JMP  done
+
+split:
+	DECQ DX
+	DECQ AX
+	CMPQ AX, CX
+	JLE  block
+	JMP  done
+
+stop:
+	BSFQ R8, R9
+	MOVQ R8, R10
+	DECQ R10
+	NOTQ R8
+	ANDQ R10, R8             // bits below the lowest set one
+	ANDQ R8, R11
+	POPCNTQ R11, R11
+	ADDQ R11, DX
+	ADDQ R9, AX
+
+done:
+	VPMOVB2M Z15, K1
+	XORL R8, R8
+	KORTESTQ K1, K1
+	SETNE R8
+	MOVQ AX, run+16(FP)
+	MOVQ DX, escapes+24(FP)
+	MOVL R8, high+32(FP)
+	VZEROUPPER
+	RET
+
+none:
+	MOVQ $0, run+16(FP)
+	MOVQ $0, escapes+24(FP)
+	MOVL $0, high+32(FP)
+	RET

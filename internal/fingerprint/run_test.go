@@ -25,11 +25,14 @@ func referenceRun(b []byte) (run, escapes int) {
 	return run, escapes
 }
 
+// runs are all ways to do it that this machine has.
+var runs = map[string]func([]byte) (int, int, bool){"textRun": textRun, "generic": textRunGeneric}
+
 func checkRun(t *testing.T, b []byte) {
 	t.Helper()
 	wantRun, wantEsc := referenceRun(b)
 	wantHigh := !ascii(b[:wantRun])
-	for name, f := range map[string]func([]byte) (int, int, bool){"textRun": textRun, "generic": textRunGeneric} {
+	for name, f := range runs {
 		run, esc, high := f(b)
 		if run != wantRun || esc != wantEsc || wantHigh && !high {
 			t.Fatalf("%s(%q) = %d, %d, %v, want %d, %d, %v", name, b, run, esc, high, wantRun, wantEsc, wantHigh)

@@ -114,10 +114,10 @@ func (s *Scanner) register(lead int) {
 }
 
 // blockLengths are the fixed stream lengths at which every static prefix is hashed for
-// the Learner and for Churn: dense at the head, where volatile text does most harm, then
-// every 4 KiB to 256 KiB, then every 16 KiB to 1 MiB.
+// the Learner: twice in the first 4 KiB, where a cut costs a short prompt most, then every
+// 4 KiB to 256 KiB, then every 16 KiB to 1 MiB.
 func blockLengths() []int {
-	out := []int{64, 128, 256, 512, 1024, 2048}
+	out := []int{256, 1 << 10}
 	for n := 4 << 10; n <= 256<<10; n += 4 << 10 {
 		out = append(out, n)
 	}

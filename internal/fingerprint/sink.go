@@ -1,6 +1,7 @@
 package fingerprint
 
 import (
+	"encoding/binary"
 	"math"
 	"math/bits"
 
@@ -29,6 +30,7 @@ type sink struct {
 const (
 	stageSize = 1024
 	direct    = 256 // runs from here on are hashed in place
+	token     = 16
 )
 
 // cut is a registered length of a stream.
@@ -49,6 +51,15 @@ func (s *sink) reset(cuts []cut) {
 func (s *sink) raw(b []byte) {
 	if s.pos == 0 && len(b) < s.next {
 		s.first, s.pos = b, len(b)
+		return
+	}
+	if len(b) <= token && cap(b) >= token && s.n > 0 && s.n <= stageSize-token && s.pos+len(b) < s.next {
+		// A token of spaced-out JSON: two words are copied, whatever follows it in the
+		// body, and the next piece is written over the surplus.
+		binary.LittleEndian.PutUint64(s.stage[s.n:], binary.LittleEndian.Uint64(b[:token]))
+		binary.LittleEndian.PutUint64(s.stage[s.n+8:], binary.LittleEndian.Uint64(b[8:token]))
+		s.n += len(b)
+		s.pos += len(b)
 		return
 	}
 	s.write(b)
