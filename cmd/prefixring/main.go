@@ -82,7 +82,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 // commands are all subcommands, in the order of --help.
 func commands() []*cli.Command {
 	list := []*cli.Command{
-		serveCommand(), checkCommand(), explainCommand(), statusCommand(), costCommand(), benchCommand(),
+		serveCommand(), checkCommand(), explainCommand(), statusCommand(), prewarmCommand(), capacityCommand(), costCommand(), benchCommand(),
 		engineCommand(), demoCommand(),
 	}
 	for _, c := range list {
