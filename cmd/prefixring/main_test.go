@@ -205,7 +205,7 @@ func TestUnreachableEngines(t *testing.T) {
 		{"truncated", "/v1/chat/completions", chat[:30], 400, `"error":{`},
 		{"truncated, Anthropic", "/v1/messages", chat[:30], 400, `"type":"error"`},
 		{"too large", "/v1/chat/completions", strings.Repeat(" ", 70<<10), 413, "65536"},
-		{"unknown model", "/v1/chat/completions", strings.Replace(chat, "m1", "m9", 1), 404, "model_not_found"},
+		{"unknown model", "/v1/chat/completions", strings.Replace(chat, "m1", "m9", 1), 404, "the model `m9` is not served here; there is m1"},
 		{"unknown path", "/v1/nothing", chat, 404, `"error":{`},
 		{"engine admin path", "/sleep", chat, 404, ""},
 	} {

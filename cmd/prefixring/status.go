@@ -161,22 +161,30 @@ func printExplanation(out io.Writer, b []byte) error {
 	if err := json.Unmarshal(b, &e); err != nil {
 		return failed{exitUnreachable, fmt.Errorf("cannot read the explanation: %w", err)}
 	}
-	fmt.Fprintf(out, "protocol     %s\nmodel        %s  (pool %s)\nfingerprint  %s  made of: %s\n", e.Protocol, e.Model, e.Pool, e.Fingerprint, e.Key)
-	fmt.Fprintf(out, "prefix       %d of %d body bytes are static, about %d tokens (estimate)\n", e.StaticBytes, e.BodyBytes, e.StaticTokens)
-	d := &e.Decision
+	fmt.Fprintf(out, "protocol     %s\nmodel        %s  (pool %s)\n", e.Protocol, e.Model, e.Pool)
+	fmt.Fprintf(out, "key          %s  made of: %s", e.Fingerprint, e.Key)
+	if e.Named != "" {
+		fmt.Fprintf(out, " (%s)", e.Named)
+	}
+	fmt.Fprintf(out, "\nprefix       about %d of %d prompt tokens are static (estimate)", e.StaticTokens, e.PromptTokens)
+	if e.Fat {
+		fmt.Fprint(out, "; guarded by the warm gate")
+	}
+	fmt.Fprintln(out)
+	d := &e.Ring
 	if d.Node != "" {
 		fmt.Fprintf(out, "goes to      %s  (%s; %d owners of %d usable nodes, partition %d)\n", d.Node, d.Reason, d.K, d.Usable, d.Partition)
 	} else {
 		fmt.Fprintf(out, "goes nowhere %s\n", d.Refusal)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "RANK\tENGINE\tOWNER\tTAKES\tLOAD\tBOUND\tVERDICT")
+	fmt.Fprintln(w, "RANK\tENGINE\tOWNER\tWARMTH\tTAKES\tLOAD\tBOUND\tVERDICT")
 	for _, n := range d.Candidates {
 		owner := ""
 		if n.Owner {
 			owner = "yes"
 		}
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%.1f\t%.1f\t%s\n", n.Rank, n.Name, owner, n.Level, float64(n.Load)/1000, float64(n.Limit)/1000, n.Verdict)
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%.1f\t%.1f\t%s\n", n.Rank, n.Name, owner, e.Warmth[n.Name], n.Level, float64(n.Load)/1000, float64(n.Limit)/1000, n.Verdict)
 	}
 	return w.Flush()
 }
@@ -199,7 +207,7 @@ func explainOffline(c *cli.Context, body []byte) ([]byte, error) {
 	if err := s.fleet.assumeReady(p, body); err != nil {
 		return nil, usageError(err)
 	}
-	v, err := s.fleet.explain(p, body)
+	v, err := s.fleet.explain(c.String("path"), body)
 	if err != nil {
 		return nil, failed{exitNo, err}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/prefixring/prefixring/health"
 	"github.com/prefixring/prefixring/internal/dialect"
 	"github.com/prefixring/prefixring/internal/fingerprint"
+	"github.com/prefixring/prefixring/internal/proxy"
 	"github.com/prefixring/prefixring/internal/telemetry"
 	"github.com/prefixring/prefixring/prewarm"
 	"github.com/prefixring/prefixring/ring"
@@ -147,52 +148,27 @@ func (f *fleet) operate(action, node string) error {
 	}
 }
 
-// explanation says where a body would go. It shows lengths and digests, no text.
+// explanation is what the data plane says of a body; the fingerprint is in hex, because
+// JSON readers round large numbers. It shows lengths and digests, no text.
 type explanation struct {
-	Protocol     string           `json:"protocol"`
-	Model        string           `json:"model"`
-	Pool         string           `json:"pool"`
-	Key          string           `json:"key_kind"`
-	Fingerprint  string           `json:"fingerprint"`
-	BodyBytes    int              `json:"body_bytes"`
-	StaticBytes  int              `json:"static_prefix_bytes"`
-	StaticTokens int              `json:"static_prefix_tokens_estimate"`
-	Messages     int              `json:"message_boundaries"`
-	Stream       bool             `json:"stream"`
-	Decision     ring.Explanation `json:"decision"`
+	proxy.Explanation
+	Fingerprint string `json:"fingerprint,omitempty"`
+	BodyBytes   int    `json:"body_bytes"`
 }
 
 // explain decides for a body as the data plane would, and touches no engine.
-func (f *fleet) explain(p dialect.Protocol, body []byte) (any, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var r fingerprint.Result
-	probe, err := fingerprint.NewScanner(fingerprint.Options{})
+func (f *fleet) explain(path string, body []byte) (any, error) {
+	x, err := f.proxy.Explain(path, "", body)
 	if err != nil {
 		return nil, err
 	}
-	if err := probe.Scan(p, body, &r); err != nil {
-		return nil, err
+	if x.Error != "" {
+		return nil, fmt.Errorf("the request would be refused with %s: %s", x.Error, x.Message)
 	}
-	asked := string(fingerprint.Text(body, r.Model, nil))
-	pl, model, err := f.poolOf(asked)
-	if err != nil {
-		return nil, err
+	e := explanation{Explanation: x, BodyBytes: len(body)}
+	if x.Fingerprint != 0 {
+		e.Fingerprint = fmt.Sprintf("%016x", x.Fingerprint)
 	}
-	if err := pl.scanner.Scan(p, body, &r); err != nil {
-		return nil, err
-	}
-	key := r.Fingerprint(model, "", pl.conf.Salt)
-	e := explanation{
-		Protocol: p.String(), Model: model, Pool: pl.name, Key: r.Kind.String(), Fingerprint: fmt.Sprintf("%016x", key),
-		BodyBytes: len(body), StaticBytes: r.StaticBytes, StaticTokens: r.StaticBytes / 4,
-		Messages: len(r.Boundaries), Stream: r.StreamOn,
-	}
-	k := pl.conf.Placement.Owners
-	if k == 0 {
-		k = pl.sizer.K(key, pl.ring.Usable())
-	}
-	e.Decision = pl.ring.Explain(&ring.Query{Key: key, K: k, Work: ring.Unit})
 	return e, nil
 }
 

@@ -27,8 +27,8 @@ type Options struct {
 	Metrics func(io.Writer)
 	// Fleet returns the value shown, as JSON, at /api/v1/fleet.
 	Fleet func() any
-	// Explain says where a request body would go and why.
-	Explain func(p dialect.Protocol, body []byte) (any, error)
+	// Explain says where a request body would go and why. path is one of the data port.
+	Explain func(path string, body []byte) (any, error)
 	// Operate applies an operator's wish to a node: drain, resume or cordon.
 	Operate func(action, node string) error
 }
@@ -66,8 +66,7 @@ func (o *Options) explain(w http.ResponseWriter, r *http.Request) {
 	if path == "" {
 		path = "/v1/chat/completions"
 	}
-	p, ok := dialect.ProtocolOf(path)
-	if !ok {
+	if _, ok := dialect.ProtocolOf(path); !ok {
 		refuse(w, http.StatusBadRequest, fmt.Sprintf("path %q is not served on the data port", path))
 		return
 	}
@@ -79,7 +78,7 @@ func (o *Options) explain(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "cannot read the body")
 		return
 	}
-	v, err := o.Explain(p, body)
+	v, err := o.Explain(path, body)
 	if err != nil {
 		refuse(w, http.StatusBadRequest, err.Error())
 		return

@@ -7,8 +7,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-
-	"github.com/prefixring/prefixring/internal/dialect"
 )
 
 // fixture is a port over facts that tests can change.
@@ -17,11 +15,11 @@ func fixture(t *testing.T, ready *error, operated *[]string) *httptest.Server {
 		Ready:   func() error { return *ready },
 		Metrics: func(w io.Writer) { io.WriteString(w, "prefixring_up 1\n") },
 		Fleet:   func() any { return map[string]int{"nodes": 2} },
-		Explain: func(p dialect.Protocol, body []byte) (any, error) {
+		Explain: func(path string, body []byte) (any, error) {
 			if len(body) == 0 {
 				return nil, errors.New("the body is empty")
 			}
-			return map[string]string{"protocol": p.String()}, nil
+			return map[string]string{"path": path}, nil
 		},
 		Operate: func(action, node string) error {
 			if node == "nobody" {

@@ -17,7 +17,7 @@ func (c *call) serveModels() *failure {
 		name = unescapeModel(name)
 		r := t.routes[name]
 		if r == nil {
-			return &failModel
+			return t.unknownModel([]byte(name))
 		}
 		body = appendModel(nil, name, r, c.p.born)
 	} else {

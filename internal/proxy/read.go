@@ -89,7 +89,7 @@ func (c *call) findRoute(name []byte) *failure {
 	}
 	c.route = c.table.find(name)
 	if c.route == nil {
-		return &failModel
+		return c.table.unknownModel(name)
 	}
 	return nil
 }
