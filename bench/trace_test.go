@@ -1,12 +1,13 @@
 package bench
 
 import (
-	"compress/gzip"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -17,20 +18,36 @@ import (
 
 func mooncake(t *testing.T, name string) *Trace {
 	t.Helper()
-	f, err := os.Open("testdata/" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tr, err := ReadMooncake(z, 2)
+	tr, err := OpenTrace("mooncake", "testdata/"+name, 2, ClaudeOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return tr
+}
+
+func TestTracesAreOpenedByKind(t *testing.T) {
+	tr, err := OpenTrace("azure", "testdata/azure_llm_2023_code.csv.gz", 0, ClaudeOptions{})
+	if err != nil || len(tr.Requests) != 8819 || tr.Ceiling() != 0 {
+		t.Errorf("azure: %v", err)
+	}
+	dir := t.TempDir()
+	one := `{"id":"a","block_size":64,"tool_tokens":64,"system_tokens":64,"requests":[{"t":0,"in":192,"out":3,"hash_ids":[1,2,3]}]}`
+	for i, id := range []string{"a", "b"} {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("trace_%d.json", i)), []byte(strings.Replace(one, `"a"`, `"`+id+`"`, 1)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tr, err = OpenTrace("claude", dir, 0, ClaudeOptions{Variants: 1})
+	if err != nil || len(tr.Requests) != 2 || tr.Requests[0].System != 2 {
+		t.Fatalf("claude: %v %+v", err, tr)
+	}
+	// Two of three blocks are the tools and system text that both conversations share.
+	near(t, "ceiling", tr.Ceiling(), 2.0/6, 1e-9)
+	for kind, path := range map[string]string{"mooncake": "testdata/none", "claude": "testdata/none", "nonsense": dir} {
+		if _, err := OpenTrace(kind, path, 0, ClaudeOptions{}); err == nil {
+			t.Errorf("%s %s was read", kind, path)
+		}
+	}
 }
 
 // NVIDIA states 36.64 % for this trace, and 64.0 % is known for the synthetic one: the

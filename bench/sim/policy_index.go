@@ -67,34 +67,25 @@ type index struct {
 	exact bool // asks the engines' true caches instead: the precise index, the oracle
 }
 
-// indexBlock is how many engine blocks one index block covers: coarser, as the public
-// ones are (64 tokens and more), and as many fewer entries.
-const indexBlock = 16
+// indexTokens is how many tokens one index block covers: coarser than the engines'
+// blocks, as the public indexes are.
+const indexTokens = 512
 
 func newIndex(b base, exact bool) *index {
 	p := &index{base: b, nodes: make([]blockLRU, b.s.o.Engines), exact: exact}
-	block := b.s.o.Engine.BlockSize
-	if block == 0 {
-		block = 16
-	}
 	kv := b.s.o.Engine.KVTokens
 	if kv == 0 {
 		kv = 430_000
 	}
-	p.room = max(1, kv/(block*p.stride()))
+	p.room = max(1, kv/(p.blockSize()*p.stride()))
 	for i := range p.nodes {
 		p.nodes[i].at = map[uint64]*lruEntry{}
 	}
 	return p
 }
 
-// stride: traces come with blocks that are large already.
-func (p *index) stride() int {
-	if p.s.o.Engine.BlockSize >= 64 {
-		return 1
-	}
-	return indexBlock
-}
+// stride is how many engine blocks one index block covers.
+func (p *index) stride() int { return max(1, indexTokens/p.blockSize()) }
 
 // blocks calls f with the hash of each index block of the prompt, in order.
 func (p *index) blocks(q *Request, f func(h uint64) bool) {
