@@ -77,7 +77,7 @@ func (c *call) learn(out dialect.Outcome, v dialect.Verdict) {
 // account fills in the record and hands it on.
 func (c *call) account(why cause) {
 	r := &c.record
-	r.ID = string(c.id)
+	r.ID = b2s(c.id)
 	r.Protocol = c.protocol.String()
 	r.Stream = c.stream
 	r.Start = c.start

@@ -201,7 +201,9 @@ type records struct {
 
 func (r *records) Settle(rec *telemetry.Record) {
 	r.mu.Lock()
-	r.all = append(r.all, *rec)
+	kept := *rec
+	kept.ID = strings.Clone(rec.ID)
+	r.all = append(r.all, kept)
 	r.mu.Unlock()
 }
 

@@ -11,7 +11,9 @@ import (
 // Record is what is known of one settled request. It holds no prompt text, no key
 // and no tenant name.
 type Record struct {
-	ID          string          // X-Request-Id as it was sent to the engine, without the attempt suffix
+	// ID is X-Request-Id as it was sent to the engine, without the attempt suffix. Its
+	// octets are only valid during Settle: clone it to keep it.
+	ID          string
 	Protocol    string          // chat, completions, responses, messages, other
 	Pool        string          // empty when the request was refused before a pool was known
 	Node        string          // the node of the last attempt; empty when there was none
