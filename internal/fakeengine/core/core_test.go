@@ -60,9 +60,15 @@ func check(t *testing.T, c *Core) {
 			t.Fatalf("node counts %d children and has %d", v.kids, kids[v])
 		}
 	}
-	private := 0
+	private, context := 0, 0
 	for s := c.first; s != nil; s = s.nextup {
 		private += c.blocksFor(c.kvTokens(s)) - s.shared
+		if s.state == stateDecode {
+			context += c.kvTokens(s)
+		}
+	}
+	if context != c.context {
+		t.Fatalf("decoding sequences have %d tokens of context, counted are %d", context, c.context)
 	}
 	if private != kv.private {
 		t.Fatalf("running requests own %d private blocks, counted are %d", private, kv.private)
