@@ -29,52 +29,68 @@ func hex4(b []byte) (rune, bool) {
 // escapes rewrites the series of escapes that begins at i into the canonical spelling
 // and returns the offset behind it and its decoded length.
 func (p *parser) escapes(i int) (next, decoded int, ok bool) {
-	b, buf := p.b, p.tmp[:0]
+	b, n := p.b, 0
 	for i < len(b) && b[i] == '\\' {
-		if i+1 >= len(b) {
-			return i, 0, p.fail(len(b), ReasonEnd)
-		}
-		switch c := b[i+1]; {
-		case canonicalEscape[c] != 0:
-			buf = append(buf, '\\', c)
-			decoded++
-			i += 2
-		case c == '/':
-			buf = append(buf, '/')
-			decoded++
-			i += 2
-		case c == 'u':
-			if i+6 > len(b) {
-				return i, 0, p.fail(len(b), ReasonEnd)
+		if n > len(p.tmp)-longestEscape {
+			if p.run >= 0 {
+				p.out.write(p.tmp[:n])
 			}
-			r, good := hex4(b[i+2:])
+			n = 0
+		}
+		if i+6 <= len(b) && b[i+1] == 'u' {
+			r, good := hex4(b[i+2 : i+6])
 			if !good {
 				return i, 0, p.fail(i, ReasonEscape)
 			}
 			i += 6
-			if utf16.IsSurrogate(r) && i+6 <= len(b) && b[i] == '\\' && b[i+1] == 'u' {
-				if low, good := hex4(b[i+2:]); good {
-					if full := utf16.DecodeRune(r, low); full != utf8.RuneError {
-						r, i = full, i+6
-					}
-				}
+			if r >= 0x800 && !utf16.IsSurrogate(r) { // most of what is escaped in bulk
+				p.tmp[n], p.tmp[n+1], p.tmp[n+2] = byte(0xe0|r>>12), byte(0x80|r>>6&0x3f), byte(0x80|r&0x3f)
+				n += 3
+				decoded += 3
+				continue
 			}
-			buf = appendCanonical(buf, r)
+			if utf16.IsSurrogate(r) {
+				r, i = pair(b, r, i)
+			}
+			n += len(appendCanonical(p.tmp[n:n], r))
 			decoded += decodedLen(r)
+			continue
+		}
+		if i+1 >= len(b) || b[i+1] == 'u' {
+			return i, 0, p.fail(len(b), ReasonEnd)
+		}
+		switch c := b[i+1]; {
+		case canonicalEscape[c] != 0:
+			p.tmp[n], p.tmp[n+1] = '\\', c
+			n += 2
+		case c == '/':
+			p.tmp[n] = '/'
+			n++
 		default:
 			return i, 0, p.fail(i, ReasonEscape)
 		}
-		if len(buf) > len(p.tmp)-8 {
-			if p.run >= 0 {
-				p.out.write(buf)
-			}
-			buf = buf[:0]
-		}
+		decoded++
+		i += 2
 	}
 	if p.run >= 0 {
-		p.out.write(buf)
+		p.out.write(p.tmp[:n])
 	}
 	return i, decoded, true
+}
+
+// longestEscape is the length of the longest canonical escape: \u and four digits.
+const longestEscape = 6
+
+// pair completes the surrogate r with the escape at i, if that is its other half.
+func pair(b []byte, r rune, i int) (rune, int) {
+	if i+6 <= len(b) && b[i] == '\\' && b[i+1] == 'u' {
+		if low, good := hex4(b[i+2:]); good {
+			if full := utf16.DecodeRune(r, low); full != utf8.RuneError {
+				return full, i + 6
+			}
+		}
+	}
+	return r, i
 }
 
 // decodedLen is the UTF-8 length of r; a lone surrogate counts as the three bytes it
@@ -150,11 +166,8 @@ func respell(dst, raw []byte, put func([]byte, rune) []byte) []byte {
 		case 'u':
 			r, _ = hex4(raw[i:])
 			i += 4
-			if utf16.IsSurrogate(r) && i+6 <= len(raw) && raw[i] == '\\' && raw[i+1] == 'u' {
-				low, _ := hex4(raw[i+2:])
-				if full := utf16.DecodeRune(r, low); full != utf8.RuneError {
-					r, i = full, i+6
-				}
+			if utf16.IsSurrogate(r) {
+				r, i = pair(raw, r, i)
 			}
 		}
 		dst = put(dst, r)
