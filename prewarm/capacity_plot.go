@@ -79,7 +79,7 @@ func (c *Capacity) plotMemory(b *strings.Builder) {
 		fmt.Fprintf(b, `<rect x="%.2f" y="%.2f" width="%.2f" height="%.2f" fill="#a0aec0"/>`+"\n", x, f.y+f.h-prefix-working, width*0.9, working)
 	}
 	y := f.y + f.h - f.h*float64(c.Input.KVTokens)/top
-	fmt.Fprintf(b, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="#222222" stroke-dasharray="4 3"/><text x="%.1f" y="%.1f" fill="#222222">capacity</text>`+"\n", f.x, y, f.x+f.w, y, f.x+4, y-4)
+	fmt.Fprintf(b, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="#222222" stroke-dasharray="4 3"/><text x="%.1f" y="%.1f" text-anchor="end" fill="#222222">capacity</text>`+"\n", f.x, y, f.x+f.w, y, f.x+f.w, y-4)
 	fmt.Fprintf(b, `<text x="%.0f" y="%.0f" fill="#2b6cb0">prefixes</text><text x="%.0f" y="%.0f" fill="#718096">running requests</text>`+"\n", f.x, f.y+f.h+18, f.x+70, f.y+f.h+18)
 }
 

@@ -205,6 +205,11 @@ func (e *engine) send(ctx context.Context, p *Prefix, turn string) (sent, error)
 	if o.Verdict != dialect.Success && (o.Verdict != dialect.Incomplete || o.Finish == "abort") {
 		return sent{}, fmt.Errorf("the answer is no proof that the prompt was computed (%s %s)", o.Verdict, o.Finish)
 	}
+	if e.node.Engine == dialect.SGLang && p.head.protocol == dialect.Responses && o.Usage.Cached == 0 {
+		// The field is mandatory in Responses, so that SGLang writes a zero there without
+		// --enable-cache-report as well.
+		o.Usage.Cached = dialect.Unknown
+	}
 	return sent{o.Usage, a.first}, nil
 }
 
