@@ -1,0 +1,26 @@
+// Package compare is a module of its own so that the libraries it measures against are no
+// dependencies of the product.
+module github.com/prefixring/prefixring/internal/fingerprint/compare
+
+go 1.26.0
+
+require (
+	github.com/bytedance/sonic v1.15.5
+	github.com/cespare/xxhash/v2 v2.3.0
+	github.com/prefixring/prefixring v0.0.0
+	github.com/tidwall/gjson v1.20.2
+)
+
+require (
+	github.com/bytedance/gopkg v0.1.3 // indirect
+	github.com/bytedance/sonic/loader v0.5.3 // indirect
+	github.com/cloudwego/base64x v0.1.6 // indirect
+	github.com/klauspost/cpuid/v2 v2.2.9 // indirect
+	github.com/tidwall/match v1.1.1 // indirect
+	github.com/tidwall/pretty v1.3.0 // indirect
+	github.com/twitchyliquid64/golang-asm v0.15.1 // indirect
+	golang.org/x/arch v0.0.0-20210923205945-b76863e36670 // indirect
+	golang.org/x/sys v0.49.0 // indirect
+)
+
+replace github.com/prefixring/prefixring => ../../..
