@@ -61,8 +61,8 @@ main{max-width:60rem;margin:0 auto;padding:1.2rem}h1{font-size:1.5rem;margin:.2r
 .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(9rem,1fr));gap:.7rem;margin:1rem 0}
 .tile{background:var(--card);border-radius:.6rem;padding:.7rem .9rem}.tile .name{color:var(--dim);font-size:.8rem}.tile .value{font-size:1.35rem;font-variant-numeric:tabular-nums}
 .legend{display:flex;flex-wrap:wrap;gap:.2rem 1rem;font-size:.85rem}.legend i{display:inline-block;width:1rem;height:.2rem;margin-right:.35rem;vertical-align:middle}
-svg{width:100%;height:auto;display:block}svg.heat{max-width:56rem;min-width:20rem}text{fill:var(--dim);font:12px system-ui,sans-serif}
-.grid{stroke:var(--rule)}.line{fill:none;stroke-width:2}.hit{fill:transparent}.none{fill:var(--card)}.cell{fill:var(--cell)}
+svg{width:100%;height:auto;display:block}text{fill:var(--dim);font:12px system-ui,sans-serif}
+@media (max-width:600px){text{font-size:20px}}.grid{stroke:var(--rule)}.line{fill:none;stroke-width:2}.hit{fill:transparent}.none{fill:var(--card)}.cell{fill:var(--cell)}
 .scroll{overflow-x:auto}table{border-collapse:collapse;font-size:.88rem;font-variant-numeric:tabular-nums}th,td{padding:.3rem .7rem;border-bottom:1px solid var(--rule);text-align:left;white-space:nowrap}td.n{text-align:right}th{color:var(--dim);font-weight:600}
 `)
 	for i := range maxLines {

@@ -171,7 +171,7 @@ func (h *Heat) svg() string {
 	w := heatHead + heatCell*float64(len(h.Cols)) + 10
 	height := heatCell*float64(len(h.Rows)) + 30 + 70
 	var b strings.Builder
-	fmt.Fprintf(&b, `<svg class="heat" viewBox="0 0 %g %g" role="img" aria-label="%s">`, w, height, html.EscapeString(h.Title))
+	fmt.Fprintf(&b, `<svg class="heat" style="width:%gpx" viewBox="0 0 %g %g" role="img" aria-label="%s">`, w, w, height, html.EscapeString(h.Title))
 	for r, name := range h.Rows {
 		y := heatCell * float64(r)
 		fmt.Fprintf(&b, `<text class="tick" x="%g" y="%.1f" text-anchor="end">%s</text>`, heatHead-6, y+17, html.EscapeString(clip(name, 18)))
