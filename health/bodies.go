@@ -57,9 +57,14 @@ func parseVersion(body []byte) string {
 	return a.Version
 }
 
+// trialPrompt is an ordinary short sentence: a prompt of a single token takes a path
+// through the engine that traffic never takes, and ended a vLLM 0.32 CPU engine
+// (docs/real-engines.md).
+const trialPrompt = "Answer with one word: is the order on its way to the customer?"
+
 // trialBody is a completion of one token.
 func trialBody(model string) []byte {
-	b, err := json.Marshal(map[string]any{"model": model, "prompt": "a", "max_tokens": 1, "temperature": 0})
+	b, err := json.Marshal(map[string]any{"model": model, "prompt": trialPrompt, "max_tokens": 1, "temperature": 0})
 	if err != nil {
 		panic("BUG: cannot encode a trial request: " + err.Error())
 	}
