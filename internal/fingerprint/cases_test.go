@@ -369,6 +369,12 @@ func TestManyTopLevelFieldsCostNoSquare(t *testing.T) {
 	if err := newScanner(t, Options{}).Scan(dialect.Chat, []byte(b.String()+`"k77777":0}`), &r); err == nil {
 		t.Error("a duplicate among 200,000 names was missed")
 	}
+	if err := newScanner(t, Options{}).Scan(dialect.Chat, []byte(`{"`+strings.Repeat(`\u0061`, 100_000)+`":1}`), &r); err != nil {
+		t.Fatal(err)
+	}
+	if p := r.p; p.b != nil || p.content.first != nil || p.aux.first != nil || cap(p.names) > 1<<10 || cap(p.table) > 1<<14 || cap(p.key) > 4<<10 {
+		t.Error("a Result holds on to an extreme body")
+	}
 }
 
 func TestScanDoesNotAllocate(t *testing.T) {

@@ -152,9 +152,23 @@ func (s *Scanner) Scan(proto dialect.Protocol, body []byte, out *Result) error {
 	if err == nil {
 		p.finish()
 	}
-	p.s, p.r, p.b, p.err = nil, nil, nil, nil
+	p.release()
 	if err != nil {
 		return err
 	}
 	return nil
+}
+
+// release lets go of the body, which the caller may reuse, and of what an extreme body
+// has made grow, so that a pool of Results does not remember it.
+func (p *parser) release() {
+	const names, key = 1 << 10, 4 << 10
+	p.s, p.r, p.b, p.err = nil, nil, nil, nil
+	p.content.first, p.aux.first = nil, nil
+	if cap(p.names) > names {
+		p.names, p.table = nil, nil
+	}
+	if cap(p.key) > key {
+		p.key = nil
+	}
 }
