@@ -5,9 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -383,5 +386,37 @@ func TestEveryFailureHasItsShape(t *testing.T) {
 		if f.status == 503 && f.retry == 0 && f.message != failStop.message {
 			t.Errorf("%s has no Retry-After", f.code)
 		}
+	}
+}
+
+// shortOnce fails one Accept as a process without free descriptors does.
+type shortOnce struct {
+	net.Listener
+	failed atomic.Bool
+}
+
+func (l *shortOnce) Accept() (net.Conn, error) {
+	if !l.failed.Swap(true) {
+		return nil, &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
+	}
+	return l.Listener.Accept()
+}
+
+// A shortage of descriptors is waited out.
+func TestAcceptSurvivesShortage(t *testing.T) {
+	r := newRouter(t, setup{}, newEngine(t, answer).url())
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- r.Serve(&shortOnce{Listener: ln}) }()
+	r.addr = ln.Addr().String()
+	if got := r.chat(t, chatBody); got.status != 200 {
+		t.Fatal(got.status)
+	}
+	r.Close()
+	if err := <-done; err != nil {
+		t.Fatal(err)
 	}
 }

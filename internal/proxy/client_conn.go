@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"errors"
+	"log/slog"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -210,13 +212,40 @@ func (s *connSet) each(f func(*clientConn)) {
 // listener hands the server wrapped connections.
 type listener struct {
 	net.Listener
-	set *connSet
+	set  *connSet
+	quit <-chan struct{}
+	log  *slog.Logger
 }
 
+// Accept waits out a shortage of descriptors or memory: the server would take it for
+// the end of the listener, and the process would stop serving for good.
 func (l listener) Accept() (net.Conn, error) {
-	nc, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
+	const first, last = 5 * time.Millisecond, time.Second
+	for delay := first; ; delay = min(2*delay, last) {
+		nc, err := l.Listener.Accept()
+		if err == nil {
+			return l.set.add(nc), nil
+		}
+		if !shortage(err) {
+			return nil, err
+		}
+		if delay == first {
+			l.log.Error("cannot accept clients for now", "error", err)
+		}
+		select {
+		case <-time.After(delay):
+		case <-l.quit:
+			return nil, err
+		}
 	}
-	return l.set.add(nc), nil
+}
+
+// shortage reports that accepting failed for want of something that may come back.
+func shortage(err error) bool {
+	for _, e := range [...]error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }

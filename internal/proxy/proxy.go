@@ -103,7 +103,7 @@ func (p *Proxy) Serve(ln net.Listener) error {
 		ln.Close()
 		return err
 	}
-	var l net.Listener = listener{ln, &p.conns}
+	var l net.Listener = listener{ln, &p.conns, p.quit, p.opts.Log}
 	if p.opts.TLS != nil {
 		l = tls.NewListener(l, p.opts.TLS)
 	}
