@@ -28,7 +28,18 @@ func Load(path string) (*Config, error) {
 
 // Parse is Load for bytes that are at hand. name is used in errors, and its folder is
 // where relative paths inside start.
-func Parse(name string, b []byte) (*Config, error) {
+func Parse(name string, b []byte) (c *Config, err error) {
+	// The YAML library panics on some malformed input (seen in v1.19.2 with a tag before
+	// a long zero): a bad file must be an error, whatever is wrong with it.
+	defer func() {
+		if p := recover(); p != nil {
+			c, err = nil, fmt.Errorf("%s: not valid YAML", name)
+		}
+	}()
+	return parse(name, b)
+}
+
+func parse(name string, b []byte) (*Config, error) {
 	c := &Config{}
 	dec := yaml.NewDecoder(bytes.NewReader(b), yaml.Strict())
 	if err := dec.Decode(c); err != nil && !errors.Is(err, io.EOF) {

@@ -96,3 +96,19 @@ func TestFlags(t *testing.T) {
 		}
 	}
 }
+
+// Whatever a file holds, the answer is a configuration or an error that names the file.
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{minimal, "! 000000000", "pools: ! 000000000", "pools:\n  - ! 0000000\n", "limits: {max_body: [1]}", "a: &x\n  b: *x"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, err := Parse("router.yaml", b)
+		if (c == nil) == (err == nil) {
+			t.Fatalf("configuration %v, error %v", c, err)
+		}
+		if err != nil && !strings.Contains(err.Error(), "router.yaml") {
+			t.Errorf("the error does not name the file: %v", err)
+		}
+	})
+}
