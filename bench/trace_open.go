@@ -14,7 +14,7 @@ import (
 )
 
 // TraceKinds are the formats that OpenTrace reads.
-func TraceKinds() []string { return []string{"mooncake", "claude", "azure"} }
+func TraceKinds() []string { return []string{"mooncake", "claude", "azure", "access-log"} }
 
 // OpenTrace reads a trace file of a kind, compressed with gzip or not; a claude trace
 // may be one conversation, a directory of them, or a tar of them. system is the depth of
@@ -28,9 +28,12 @@ func OpenTrace(kind, path string, system int, co ClaudeOptions) (*Trace, error) 
 	}
 	var t *Trace
 	err := open(path, func(r io.Reader) (err error) {
-		if kind == "azure" {
+		switch kind {
+		case "azure":
 			t, err = ReadAzure(r)
-		} else {
+		case "access-log":
+			t, err = ReadAccessLog(r)
+		default:
 			t, err = ReadMooncake(r, orInt(system, 2))
 		}
 		return err

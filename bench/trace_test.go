@@ -228,3 +228,33 @@ func TestReplayKeepsSessionsInOrderWithThinkTime(t *testing.T) {
 		}
 	}
 }
+
+func TestOurOwnAccessLogCanBeReplayed(t *testing.T) {
+	const log = `{"time":"2026-11-30T20:00:02.500Z","level":"INFO","msg":"request","fingerprint":"aa","total_ms":2500,"prompt_tokens":700,"cached_tokens":640,"output_tokens":9}
+{"time":"2026-11-30T20:00:03Z","level":"INFO","msg":"node ready","node":"a"}
+{"time":"2026-11-30T20:00:04Z","level":"INFO","msg":"request","fingerprint":"aa","total_ms":1000,"prompt_tokens":710,"cached_tokens":640,"output_tokens":5}
+{"time":"2026-11-30T20:00:04Z","level":"INFO","msg":"request","fingerprint":"aa","total_ms":5,"status":503}
+{"time":"2026-11-30T20:00:06Z","level":"INFO","msg":"request","fingerprint":"bb","total_ms":1000,"prompt_tokens":300,"output_tokens":5}
+`
+	tr, err := ReadAccessLog(strings.NewReader(log))
+	if err != nil || len(tr.Requests) != 3 {
+		t.Fatalf("%v, %d requests", err, len(tr.Requests))
+	}
+	a, b, c := tr.Requests[0], tr.Requests[1], tr.Requests[2]
+	if a.At != 0 || b.At != 3*time.Second || c.At != 5*time.Second {
+		t.Errorf("times %v, %v, %v: a request came before its line by its total time", a.At, b.At, c.At)
+	}
+	if a.System != 10 || b.System != 10 || c.System != 0 || a.Blocks[9] != b.Blocks[9] || a.Blocks[10] == b.Blocks[10] {
+		t.Errorf("ten blocks of 64 are shared, not %d and %d", a.System, b.System)
+	}
+	if a.Input != 700 || a.Output != 9 {
+		t.Errorf("lengths %d and %d", a.Input, a.Output)
+	}
+	var te *TraceError
+	if _, err := ReadAccessLog(strings.NewReader(log + "{broken")); !errors.As(err, &te) || te.Line != 6 {
+		t.Errorf("a broken line gave %v", err)
+	}
+	if _, err := ReadAccessLog(strings.NewReader("{}")); !errors.Is(err, ErrUsage) {
+		t.Errorf("a log without requests gave %v", err)
+	}
+}
