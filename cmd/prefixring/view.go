@@ -116,6 +116,16 @@ func known(x float64) *float64 {
 
 // gauges registers what is read at each scrape.
 func (f *fleet) gauges() {
+	for name, read := range map[string]func(*proxy.Stats) int64{
+		"prefixring_client_connections":  func(s *proxy.Stats) int64 { return s.Clients },
+		"prefixring_requests_running":    func(s *proxy.Stats) int64 { return s.Running },
+		"prefixring_requests_waiting":    func(s *proxy.Stats) int64 { return s.Waiting },
+		"prefixring_engine_connections":  func(s *proxy.Stats) int64 { return s.EngineConns },
+		"prefixring_retry_budget_spent":  func(s *proxy.Stats) int64 { return s.Retries },
+		"prefixring_retry_budget_denied": func(s *proxy.Stats) int64 { return s.RetriesDenied },
+	} {
+		f.metrics.Gauge(name, func() float64 { s := f.proxy.Stats(); return float64(read(&s)) })
+	}
 	for _, s := range f.health.Snapshot() {
 		f.metrics.Gauge("prefixring_node_in_flight", func() float64 { return f.ofNode(s.Name, (*ring.Node).InFlight) }, "node", s.Name)
 		f.metrics.Gauge("prefixring_node_load_units", func() float64 { return f.ofNode(s.Name, (*ring.Node).Load) }, "node", s.Name)
