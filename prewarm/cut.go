@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/prefixring/prefixring/internal/dialect"
+	"github.com/prefixring/prefixring/internal/fingerprint"
 )
 
 // turnField is the field of each protocol that carries the turns.
@@ -21,6 +22,10 @@ var systemField = map[dialect.Protocol]string{dialect.Responses: "instructions",
 // the customer's turns and everything that does not change the rendering go. static is
 // the length in decoded bytes of the shared part of the leading texts, 0 for all.
 func cut(p dialect.Protocol, body []byte, static int) (*head, error) {
+	body, err := stripBilling(p, body)
+	if err != nil {
+		return nil, err
+	}
 	all, err := members(body)
 	if err != nil {
 		return nil, err
@@ -54,6 +59,30 @@ func cut(p dialect.Protocol, body []byte, static int) (*head, error) {
 		return h, h.cutPrompt(turns, static)
 	}
 	return h, h.cutTurns(turns, system, static)
+}
+
+// stripBilling removes the billing block that Anthropic clients put first into system:
+// it is another one in each request, vLLM drops it, and the router takes it out for
+// engines that don't. Here it would make an entry that nobody reads (field case B58).
+func stripBilling(p dialect.Protocol, body []byte) ([]byte, error) {
+	if p != dialect.Messages {
+		return body, nil
+	}
+	s, err := fingerprint.NewScanner(fingerprint.Options{})
+	if err != nil {
+		return nil, err
+	}
+	var r fingerprint.Result
+	if err := s.Scan(p, body, &r); err != nil {
+		return nil, withRemedy("the request body cannot be read: "+err.Error(), "record the body that a client sends")
+	}
+	var out []byte
+	at := 0
+	for _, cut := range r.Strip {
+		out = append(out, body[at:cut.Start]...)
+		at = cut.End
+	}
+	return append(out, body[at:]...), nil
 }
 
 func isNull(raw json.RawMessage) bool { return bytes.Equal(bytes.TrimSpace(raw), []byte("null")) }

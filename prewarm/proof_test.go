@@ -163,3 +163,17 @@ func TestSaltsAreWarmedApart(t *testing.T) {
 		t.Fatalf("%v, warm %d, cold prefills %d", err, rep.Warm, e.cold)
 	}
 }
+
+// Hybrid models give no hit to the second request, and hits from the third on.
+func TestHybridModelIsProvenByASecondProof(t *testing.T) {
+	c := newFakeClock()
+	e := newToy(t, "a", c)
+	e.hybrid, e.block = true, 784
+	pr := runOne(t, c, onePlan(t, c, e, "tokens: 3001"), false)
+	if !pr.Warm || pr.Tries != 3 || e.cold != 2 {
+		t.Fatalf("%d cold prefills, %+v", e.cold, pr)
+	}
+	if pr := runOne(t, c, onePlan(t, c, e, "tokens: 3001"), true); !pr.Warm || pr.Tries != 1 {
+		t.Fatalf("%+v", pr)
+	}
+}

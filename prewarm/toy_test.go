@@ -61,6 +61,7 @@ type toy struct {
 	sglang   bool
 	tokenize bool
 	metrics  bool
+	hybrid   bool    // keeps a shared part only once two prompts have diverged from it
 	dated    bool    // the template writes today's date in Shanghai first
 	ranks    int     // data-parallel ranks behind this port, each with its own cache
 	rate     float64 // tokens per second of prefill on the clock
@@ -79,6 +80,7 @@ type toy struct {
 	bodies   [][]byte
 	headers  []http.Header
 	before   func(path string) int // a status to answer with instead, 0 = none
+	seen     [][]int32             // earlier prompts, for hybrid
 	inFlight atomic.Int64
 	most     atomic.Int64
 
@@ -281,6 +283,18 @@ func (e *toy) lookup(salt string, tokens []int32) int {
 	return cached
 }
 
+// junction is the longest start of the prompt at which two earlier ones have parted.
+func (e *toy) junction(tokens []int32) int {
+	best := 0
+	for i, a := range e.seen {
+		for _, b := range e.seen[:i] {
+			best = max(best, int(min(common(a, b), common(a, tokens))))
+		}
+	}
+	e.seen = append(e.seen, tokens)
+	return best / e.block * e.block
+}
+
 func (e *toy) generate(w http.ResponseWriter, raw []byte, body map[string]json.RawMessage, wire, shape string) {
 	now := e.inFlight.Add(1)
 	defer e.inFlight.Add(-1)
@@ -296,6 +310,9 @@ func (e *toy) generate(w http.ResponseWriter, raw []byte, body map[string]json.R
 		e.next++
 	}
 	cached := e.lookup(salt, tokens)
+	if e.hybrid {
+		cached = min(cached, e.junction(tokens))
+	}
 	e.queries += len(tokens)
 	e.hits += cached
 	if cached*2 < len(tokens) {
