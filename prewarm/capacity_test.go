@@ -236,7 +236,7 @@ func TestHitRateOfTooSmallAMemoryAgainstTheSimulator(t *testing.T) {
 			t.Fatal(err)
 		}
 		hit, _ := simulate(t, "70b-tp4", got.Input.Prefixes, in.Rate, 240_000, 30_000)
-		t.Log(fmt.Sprintf("%d prefixes of 40k in 240k: hit rate %.3f, simulated %.3f", n, got.Peak.HitRate, hit))
+		t.Logf("%d prefixes of 40k in 240k: hit rate %.3f, simulated %.3f", n, got.Peak.HitRate, hit)
 		if math.Abs(got.Peak.HitRate-hit) > 0.08 {
 			t.Errorf("%d prefixes: hit rate %v, simulated %v", n, got.Peak.HitRate, hit)
 		}

@@ -24,8 +24,6 @@ type generation struct {
 	priority     int64
 	rank         int // pinned data-parallel rank, -1 = none
 	conv         conversation
-	store        bool
-	previous     string // previous_response_id
 }
 
 // prompt is one rendered prompt and the answers that it will get.

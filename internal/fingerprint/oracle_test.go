@@ -70,13 +70,12 @@ func nesting(body []byte) (deepest int) {
 }
 
 type oracle struct {
-	top     *tree
-	r       *Result
-	args    [argCount]uint64
-	tools   uint64
-	weight  int // tools and documents
-	statics []uint64
-	chain   uint64
+	top    *tree
+	r      *Result
+	args   [argCount]uint64
+	tools  uint64
+	weight int // tools and documents
+	chain  uint64
 }
 
 func (o *oracle) span(t *tree) Span {

@@ -167,9 +167,7 @@ func TestPipelinedRequestIsNoDisconnect(t *testing.T) {
 	eventually(t, func() bool { return e.calls.Load() == 1 }, "first request reaches the engine")
 	// Longer than the watch needs: had the second request been taken for a sign of
 	// leaving, the first would be cancelled by now.
-	select {
-	case <-time.After(200 * time.Millisecond):
-	}
+	<-time.After(200 * time.Millisecond)
 	close(first)
 	br := bufio.NewReader(conn)
 	for i := range 2 {

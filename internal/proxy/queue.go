@@ -15,10 +15,9 @@ import (
 type waitQueue struct {
 	waiting atomic.Int64 // fast check: nobody waits, so a release takes no lock
 
-	mu      sync.Mutex // guards the following
-	lines   []*line    // tenants with waiters, next to be served first
-	round   uint64     // of wakes; a waiter is asked once per round
-	arrival uint64
+	mu    sync.Mutex // guards the following
+	lines []*line    // tenants with waiters, next to be served first
+	round uint64     // of wakes; a waiter is asked once per round
 }
 
 // line is the waiters of one tenant.

@@ -425,4 +425,3 @@ func closeNow(t testing.TB, p *Proxy, grace time.Duration) error {
 }
 
 // lines is the number of occurrences of sub in b.
-func count(b []byte, sub string) int { return bytes.Count(b, []byte(sub)) }

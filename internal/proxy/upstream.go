@@ -132,9 +132,6 @@ func (u *Upstream) credential(p dialect.Protocol) string {
 	return have.lines[p]
 }
 
-// open tells whether a new attempt may go to this engine at all.
-func (u *Upstream) open(now time.Time) bool { return u.breaker.allow(now) }
-
 // isBusy reports that the engine asked, with a 503, to be left alone for now.
 func (u *Upstream) isBusy(now time.Time) bool { return u.busy.Load() > now.UnixNano() }
 
