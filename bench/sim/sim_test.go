@@ -37,9 +37,9 @@ func TestEqualSeedsGiveEqualResultsOnAnyNumberOfCores(t *testing.T) {
 		var first string
 		for _, cores := range []int{1, 2, 1} {
 			old := runtime.GOMAXPROCS(cores)
-			src, _ := smallSale(60, 2*time.Minute)
-			r := run(t, Options{Policy: policy, Engines: 80, Engine: engineOf("70b-tp4"), Source: src, Seed: 3,
-				Changes: []Change{{30 * time.Second, 3, Kill}, {60 * time.Second, 3, Start}}})
+			src, _ := smallSale(40, time.Minute)
+			r := run(t, Options{Policy: policy, Engines: 70, Engine: engineOf("70b-tp4"), Source: src, Seed: 3,
+				Changes: []Change{{30 * time.Second, 3, Kill}, {40 * time.Second, 3, Start}}})
 			runtime.GOMAXPROCS(old)
 			r.Wall = 0
 			b, err := json.Marshal(r)
