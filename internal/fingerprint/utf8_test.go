@@ -13,7 +13,7 @@ func TestValidUTF8AgreesWithTheLibrary(t *testing.T) {
 		"\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xf8\x88\x80\x80\x80", "\xff", "\xf0\x9f\x9a", "\xf0\x9f"}
 	rng := rand.New(rand.NewPCG(1, 9))
 	valid := 0
-	for i := range 300_000 {
+	for i := range 90_000 {
 		var b []byte
 		good := i%3 == 0
 		for range rng.IntN(80) {
@@ -34,13 +34,13 @@ func TestValidUTF8AgreesWithTheLibrary(t *testing.T) {
 			valid++
 		}
 	}
-	if valid < 100_000 || valid > 280_000 {
-		t.Fatalf("%d valid texts of 300,000 test little", valid)
+	if valid < 30_000 || valid > 84_000 {
+		t.Fatalf("%d valid texts of 90,000 test little", valid)
 	}
 }
 
 func TestValidUTF8SeesEveryPairAtEveryBoundary(t *testing.T) {
-	for at := 28; at < 68; at++ {
+	for _, at := range []int{28, 29, 30, 31, 32, 61, 62, 63, 64, 95} {
 		b := bytes.Repeat([]byte{'x'}, 100)
 		for i := range 256 {
 			for j := range 256 {
