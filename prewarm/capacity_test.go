@@ -3,7 +3,6 @@ package prewarm
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"strings"

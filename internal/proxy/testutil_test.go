@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -423,5 +422,3 @@ func closeNow(t testing.TB, p *Proxy, grace time.Duration) error {
 	defer cancel()
 	return p.Drain(ctx)
 }
-
-// lines is the number of occurrences of sub in b.
