@@ -11,20 +11,20 @@ import (
 func TestB68TimeToFirstTokenIsNotFirstByte(t *testing.T) {
 	res := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		drain(r)
-		time.Sleep(50 * time.Millisecond) // the bubble's clock, not the wall's
+		wait(50 * time.Millisecond) // the bubble's clock, not the wall's
 		sse(w)
 		w.(http.Flusher).Flush()
-		time.Sleep(10 * time.Millisecond)
+		wait(10 * time.Millisecond)
 		say(w, "%s", roleChunk)
-		time.Sleep(440 * time.Millisecond)
+		wait(440 * time.Millisecond)
 		say(w, ": ping\n\n")
-		time.Sleep(400 * time.Millisecond)
+		wait(400 * time.Millisecond)
 		say(w, "%s", emptyChunk)
-		time.Sleep(1090 * time.Millisecond)
+		wait(1090 * time.Millisecond)
 		say(w, "%s", textChunk[:40])
-		time.Sleep(10 * time.Millisecond)
+		wait(10 * time.Millisecond)
 		say(w, "%s", textChunk[40:])
-		time.Sleep(100 * time.Millisecond)
+		wait(100 * time.Millisecond)
 		say(w, "%s%s%s", stopChunk, usageChunk(100, 0, 7), doneEvent)
 	}, once())
 	if res.Succeeded != 1 {
@@ -45,9 +45,9 @@ func TestB68FirstDeltaBeingAToolCallIsAToken(t *testing.T) {
 		drain(r)
 		sse(w)
 		say(w, "%s", roleChunk)
-		time.Sleep(300 * time.Millisecond)
+		wait(300 * time.Millisecond)
 		say(w, "%s", `data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","type":"function","function":{"name":"f","arguments":""}}]},"finish_reason":null}]}`+"\n\n")
-		time.Sleep(100 * time.Millisecond)
+		wait(100 * time.Millisecond)
 		say(w, "%s%s", strings.Replace(stopChunk, "stop", "tool_calls", 1), doneEvent)
 	}, once())
 	if res.Succeeded != 1 || res.TTFT == nil {
@@ -74,7 +74,7 @@ func TestB70TokensAreNotChunks(t *testing.T) {
 			sse(w)
 			say(w, "%s", roleChunk)
 			for range 100 {
-				time.Sleep(40 * time.Millisecond)
+				wait(40 * time.Millisecond)
 				say(w, "%s", textChunk)
 			}
 			say(w, "%s", stopChunk)
@@ -106,9 +106,9 @@ func TestB71StallStaysInThePercentiles(t *testing.T) {
 		begun.CompareAndSwap(nil, &now)
 		at := now.Sub(*begun.Load())
 		drain(r)
-		time.Sleep(20 * time.Millisecond) // without it a closed loop never lets the bubble's clock move
+		wait(20 * time.Millisecond) // without it a closed loop never lets the bubble's clock move
 		if at >= 20*time.Second && at < 30*time.Second {
-			time.Sleep(30*time.Second - at)
+			wait(30*time.Second - at)
 		}
 		sse(w)
 		say(w, "%s%s%s%s", roleChunk, textChunk, stopChunk, doneEvent)
@@ -165,7 +165,7 @@ func TestB72ErrorsAreCountedByKindAndGiveNoSamples(t *testing.T) {
 	res := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		drain(r)
 		i := n.Add(1) % 20
-		time.Sleep(30 * time.Millisecond)
+		wait(30 * time.Millisecond)
 		if i < 2 { // 10 %
 			http.Error(w, `{"error":{"message":"broken"}}`, 500)
 			return

@@ -115,3 +115,6 @@ func near(t *testing.T, what string, got, want, tolerance float64) {
 		t.Errorf("%s is %v, want %v +- %v", what, got, want, tolerance)
 	}
 }
+
+// wait lets the bubble's clock move on; no wall time passes.
+func wait(d time.Duration) { <-time.After(d) }

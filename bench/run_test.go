@@ -188,11 +188,11 @@ func TestGoodputCountsAllLimits(t *testing.T) {
 		i := n.Add(1)
 		sse(w)
 		if i == 1 {
-			time.Sleep(600 * time.Millisecond)
+			wait(600 * time.Millisecond)
 		}
 		say(w, "%s", textChunk)
 		if i == 2 {
-			time.Sleep(3 * time.Second)
+			wait(3 * time.Second)
 		}
 		say(w, "%s%s", stopChunk, doneEvent)
 	}, o)
@@ -208,7 +208,7 @@ func TestConversationsCarryTheRealAnswers(t *testing.T) {
 	res := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
 		bodies = append(bodies, string(b)) // one request at a time
-		time.Sleep(time.Second)
+		wait(time.Second)
 		sse(w)
 		say(w, "%s", strings.Replace(textChunk, "hello", fmt.Sprintf(`turn \"%d\"`, len(bodies)), 1))
 		say(w, "%s%s", stopChunk, doneEvent)

@@ -215,7 +215,7 @@ func TestReplayKeepsSessionsInOrderWithThinkTime(t *testing.T) {
 	o.trace, o.Arrivals, o.Workload = tr, Arrivals{Kind: "constant", Rate: 1, Duration: 10 * time.Second}, Workload{}
 	res := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		drain(r)
-		time.Sleep(2 * time.Second)
+		wait(2 * time.Second)
 		sse(w)
 		say(w, "%s%s%s%s", textChunk, stopChunk, usageChunk(10, 0, 1), doneEvent)
 	}, o)
