@@ -83,7 +83,7 @@ func printCells(out io.Writer, cells []prewarm.CellStatus) {
 		if !s.Used.IsZero() {
 			used = time.Since(s.Used).Round(time.Second).String() + " ago"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", s.Prefix, s.Version, s.Node, s.State, s.Tokens, deadline, used, s.Touch.Round(time.Second), s.Why)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%.0fs\t%s\n", s.Prefix, s.Version, s.Node, s.State, s.Tokens, deadline, used, s.Touch, s.Why)
 	}
 	w.Flush()
 }
