@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -302,11 +303,27 @@ func TestSlowRequestIsCut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := r.dial(t)
 			io.WriteString(c, raw)
-			eventually(t, func() bool { return r.conns.open.Load() >= 1 }, "connection is open")
-			// fasthttp sets deadlines by the wall clock, the janitor compares with ours.
-			<-time.After(20 * time.Millisecond)
-			r.sweep(time.Now().Add(3 * time.Hour))
+			eventually(t, r.reading, "the router has begun to read")
+			r.pass(clock, 59*time.Minute)
+			if !r.reading() {
+				t.Fatal("cut before its limit")
+			}
+			// The limit begins anew with the first octet, so time has to go on.
+			stop := make(chan struct{})
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					case <-time.After(5 * time.Millisecond):
+						r.pass(clock, 10*time.Minute)
+					}
+				}
+			})
 			resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+			close(stop)
+			wg.Wait()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -316,6 +333,39 @@ func TestSlowRequestIsCut(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A client that is still uploading when it is refused gets to read why.
+func TestRefusedUploadSeesItsAnswer(t *testing.T) {
+	r := newRouter(t, setup{opts: Options{MaxBody: 1 << 20}}, newEngine(t, answer).url())
+	for range 5 {
+		c := r.dial(t)
+		wrote := make(chan error, 1)
+		go func() {
+			_, err := io.WriteString(c, "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 9000000\r\n\r\n"+strings.Repeat("x", 9000000))
+			wrote <- err
+		}()
+		<-wrote // all of it is sent before the answer is looked at
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != 413 {
+			t.Fatal(resp.StatusCode)
+		}
+		c.Close()
+	}
+}
+
+// reading reports that a connection waits for the rest of a request.
+func (r *router) reading() (yes bool) {
+	r.conns.each(func(c *clientConn) {
+		c.mu.Lock()
+		yes = yes || (c.deadline != 0 && !c.forced)
+		c.mu.Unlock()
+	})
+	return yes
 }
 
 // B25: the router is not stricter than the engines.

@@ -37,12 +37,13 @@ type clientConn struct {
 	a0, a1   int
 	protocol dialect.Protocol // of the request being read
 	refusal  *failure         // why its body is not read; nil = it is welcome so far
+	linger   bool             // it is closed on a request that was not read to its end
 
 	writing atomic.Int64 // coarse time at which the write now running began; 0 = none
 	closed  atomic.Bool
 
 	mu       sync.Mutex // guards the following
-	deadline time.Time  // of reads, enforced by the janitor
+	deadline int64      // of reads, in the janitor's time, which enforces it; 0 = none
 	forced   bool       // the socket's own deadline was set to the past
 
 	watchID    uint64 // set once by the watcher
@@ -91,7 +92,9 @@ func (c *clientConn) writeBuffers(b *net.Buffers) (int64, error) {
 func (c *clientConn) SetReadDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.deadline = t
+	if c.deadline = 0; !t.IsZero() {
+		c.deadline = c.set.coarse.Load() + int64(time.Until(t))
+	}
 	if c.forced {
 		c.forced = false
 		return c.Conn.SetReadDeadline(time.Time{})
@@ -111,7 +114,7 @@ func (c *clientConn) SetDeadline(t time.Time) error {
 func (c *clientConn) expire(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.forced && !c.deadline.IsZero() && now.After(c.deadline) {
+	if !c.forced && c.deadline != 0 && now.UnixNano() > c.deadline {
 		c.forced = true
 		c.Conn.SetReadDeadline(longAgo)
 	}
@@ -121,10 +124,38 @@ var longAgo = time.Unix(1, 0)
 
 // Close takes the connection out of the set, once.
 func (c *clientConn) Close() error {
-	if !c.closed.Swap(true) {
-		c.set.remove(c)
+	if c.closed.Swap(true) {
+		return c.Conn.Close()
 	}
+	if c.linger {
+		c.drain()
+	}
+	c.set.remove(c)
 	return c.Conn.Close()
+}
+
+// A socket that is closed with octets unread is reset, and the reset overtakes the
+// answer: a client that is still uploading would never see why it was refused. So the
+// rest of such a request is thrown away for a moment first.
+const (
+	lingerTime   = 2 * time.Second
+	lingerOctets = 64 * mib
+)
+
+func (c *clientConn) drain() {
+	hc, ok := c.Conn.(interface{ CloseWrite() error })
+	if !ok || hc.CloseWrite() != nil {
+		return
+	}
+	c.Conn.SetReadDeadline(time.Now().Add(lingerTime))
+	var b [4 * kib]byte
+	for n := 0; n < lingerOctets; {
+		m, err := c.Conn.Read(b[:])
+		if err != nil {
+			return
+		}
+		n += m
+	}
 }
 
 // left is called by the watcher when the client closed its side.

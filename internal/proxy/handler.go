@@ -103,8 +103,16 @@ func (p *Proxy) onError(ctx *fasthttp.RequestCtx, err error) {
 		c.conn.protocol, c.conn.refusal = 0, nil
 	}
 	c.makeID(nil)
+	c.refuseUnread(f)
+}
+
+// refuseUnread refuses a request that was not read to its end.
+func (c *call) refuseUnread(f *failure) {
 	closing := *f
 	closing.close = true
+	if c.conn != nil {
+		c.conn.linger = true
+	}
 	c.refuse(&closing)
 }
 
@@ -134,9 +142,7 @@ func (p *Proxy) onExpect(ctx *fasthttp.RequestCtx) int {
 	hd, _ := p.checkHead(&ctx.Request.Header)
 	c.head, c.protocol = hd, hd.route.Protocol
 	c.makeID(nil)
-	closing := *f
-	closing.close = true
-	c.refuse(&closing)
+	c.refuseUnread(f)
 	return f.status
 }
 

@@ -225,13 +225,16 @@ func TestStalledClientIsCut(t *testing.T) {
 // Idle client connections are closed after their limit.
 func TestIdleClientIsClosed(t *testing.T) {
 	e := newEngine(t, answer)
-	r := newRouter(t, setup{}, e.url())
+	r, clock := steered(t, Options{}, e.url())
 	conn := r.dial(t)
 	br := bufio.NewReader(conn)
 	exchangeOn(t, conn, br, rawRequest("/v1/chat/completions", chatBody))
 	r.records.wait(t, 1)
+	r.pass(clock, 74*time.Second)
+	exchangeOn(t, conn, br, rawRequest("/v1/chat/completions", chatBody))
+	r.records.wait(t, 2)
 	eventually(t, func() bool {
-		r.sweep(time.Now().Add(76 * time.Second))
+		r.pass(clock, 76*time.Second)
 		return r.conns.open.Load() == 0
 	}, "idle connection closed")
 	if _, err := br.ReadByte(); err != io.EOF {
