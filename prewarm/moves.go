@@ -52,7 +52,7 @@ func movesLeave(in *CapacityInput, before *placement) (MoveFigures, error) {
 }
 
 // maxSamples bounds the sets of failing nodes that are looked at: each costs a ring.
-const maxSamples = 48
+const maxSamples = 24
 
 // samples are sets of m of n nodes: all of them, or runs spread over the list. Placement
 // does not follow the list's order, so that a run of neighbours is as good as any set.

@@ -9,20 +9,20 @@ import (
 
 // CellStatus is one prefix on one node, for people.
 type CellStatus struct {
-	Prefix      string        `json:"prefix"`
-	Node        string        `json:"node"`
-	Fingerprint string        `json:"fingerprint"`
-	Version     string        `json:"version"` // "now", or "next" for the text after the coming change
-	State       CellState     `json:"state"`
-	Tokens      int64         `json:"tokens"`
-	From        time.Time     `json:"from,omitzero"`
-	Deadline    time.Time     `json:"deadline,omitzero"`
-	Until       time.Time     `json:"until,omitzero"`
-	Proof       Proof         `json:"proof"`
-	Used        time.Time     `json:"used,omitzero"`
-	Touch       time.Duration `json:"touch_interval"` // as learned for the node
-	Why         string        `json:"why,omitempty"`
-	Router      int           `json:"turn"` // this router's place for the node, 0 = first
+	Prefix      string    `json:"prefix"`
+	Node        string    `json:"node"`
+	Fingerprint string    `json:"fingerprint"`
+	Version     string    `json:"version"` // "now", or "next" for the text after the coming change
+	State       CellState `json:"state"`
+	Tokens      int64     `json:"tokens"`
+	From        time.Time `json:"from,omitzero"`
+	Deadline    time.Time `json:"deadline,omitzero"`
+	Until       time.Time `json:"until,omitzero"`
+	Proof       Proof     `json:"proof"`
+	Used        time.Time `json:"used,omitzero"`
+	Touch       float64   `json:"touch_seconds"` // the interval as learned for the node
+	Why         string    `json:"why,omitempty"`
+	Router      int       `json:"turn"` // this router's place for the node, 0 = first
 }
 
 // Snapshot is what the scheduler knows, by deadline, prefix and node.
@@ -35,7 +35,7 @@ func (s *Scheduler) Snapshot() []CellStatus {
 		st := CellStatus{
 			Prefix: c.prefix.Name, Node: c.node, Fingerprint: c.prefix.Fingerprint, Version: "now", State: c.state(now),
 			Tokens: c.prefix.Tokens, From: c.from, Deadline: c.by, Until: c.until, Proof: c.proof, Used: c.used,
-			Touch: s.keeper(c.node).due(s.horizon(c.node)), Why: c.proof.Why, Router: s.view.turns[c.node],
+			Touch: s.keeper(c.node).due(s.horizon(c.node)).Seconds(), Why: c.proof.Why, Router: s.view.turns[c.node],
 		}
 		if c.next {
 			st.Version = "next"
