@@ -72,3 +72,18 @@ func whole(v float64) int64 {
 	}
 	return int64(v)
 }
+// Total adds up what several engines have counted.
+func Total(engines []EngineCounters) EngineCounters {
+	var t EngineCounters
+	for i := range engines {
+		e := &engines[i]
+		t.Requests += e.Requests
+		t.PromptTokens += e.PromptTokens
+		t.CachedTokens += e.CachedTokens
+		t.GenerationTokens += e.GenerationTokens
+		t.ColdPrefills += e.ColdPrefills
+		t.BusySeconds += e.BusySeconds
+		t.Preemptions += e.Preemptions
+	}
+	return t
+}

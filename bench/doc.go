@@ -15,8 +15,7 @@
 //     and a run in which the tool was the bottleneck says so (Result.Valid).
 //   - A run's prompts carry a nonce, so a cold run is cold.
 //
-// Run makes load, Replay plays a trace, Demo compares two front doors on simulated
-// engines. The simulator in simulated time is package bench/sim and the HTML report
+// Run makes load, Replay plays a trace. The simulator in simulated time is package bench/sim and the HTML report
 // is package bench/report.
 //
 // Concurrency: every function owns the goroutines it starts and returns after the

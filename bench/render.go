@@ -16,12 +16,11 @@ type Renderer struct {
 	label string
 	bar   *progressbar.ProgressBar
 	last  time.Duration
-	scale float64 // simulated milliseconds per measured one
 }
 
 // NewRenderer makes a renderer; tty says whether w is a terminal.
 func NewRenderer(w io.Writer, tty bool, label string) *Renderer {
-	r := &Renderer{w: w, label: label, scale: 1}
+	r := &Renderer{w: w, label: label}
 	if tty {
 		r.bar = progressbar.NewOptions64(1000,
 			progressbar.OptionSetWriter(w), progressbar.OptionSetWidth(24), progressbar.OptionSetDescription(label),
@@ -34,7 +33,7 @@ func NewRenderer(w io.Writer, tty bool, label string) *Renderer {
 // Update shows the progress.
 func (r *Renderer) Update(p Progress) {
 	text := fmt.Sprintf("%s  %5.0f req/s  %d open  %d done  %d errors  TTFT p50 %s p99 %s  hits %s", r.label,
-		p.Rate/r.scale, p.InFlight, p.Done, p.Errors, millis(p.TTFT50*r.scale), millis(p.TTFT99*r.scale), percent(p.HitRate))
+		p.Rate, p.InFlight, p.Done, p.Errors, millis(p.TTFT50), millis(p.TTFT99), percent(p.HitRate))
 	if r.bar == nil {
 		if p.Final || p.Elapsed-r.last >= 2*time.Second {
 			r.last = p.Elapsed

@@ -270,7 +270,7 @@ func TestRotationSharesTheLoadAndNamesTheNodes(t *testing.T) {
 		t.Errorf("nodes %+v, %d succeeded, errors %v", res.Nodes, res.Succeeded, res.Errors)
 	}
 	// The engines count what usage says.
-	var t2 = total(res.Engines)
+	t2 := Total(res.Engines)
 	if t2.PromptTokens != res.PromptTokens || t2.CachedTokens != *res.CachedTokens || t2.GenerationTokens != res.OutputTokens {
 		t.Errorf("engines counted %+v, usage says prompt %d cached %d output %d", t2, res.PromptTokens, *res.CachedTokens, res.OutputTokens)
 	}

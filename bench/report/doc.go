@@ -2,7 +2,7 @@
 // and no picture comes from anywhere else, so the file can be mailed, archived and
 // opened from a phone on a train. The figures go beside it as JSON and CSV.
 //
-// It knows nothing of how figures are made: FromRun, FromDemo and FromSim fill a
+// It knows nothing of how figures are made: FromRun and FromSim fill a
 // Document, and a Document is tables, charts and a heat map. All functions are pure
 // but Save, which writes files, and safe for concurrent use.
 package report

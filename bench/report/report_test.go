@@ -108,7 +108,6 @@ func TestEmptyResultsMakeAPage(t *testing.T) {
 		t.Error("a run without samples does not say so")
 	}
 	render(t, FromSim("Nothing", sim.Scenario{}, 1, nil))
-	render(t, FromDemo(&bench.DemoResult{}))
 }
 
 func TestLinesStayInsideTheChart(t *testing.T) {

@@ -3,7 +3,6 @@ package report
 import (
 	"fmt"
 	"math"
-	"time"
 
 	"github.com/prefixring/prefixring/bench"
 	"github.com/prefixring/prefixring/bench/sim"
@@ -80,42 +79,4 @@ func overTime(title, y string, log bool, out []sim.Outcome, f func(*sim.Minute) 
 		c.Lines = append(c.Lines, l)
 	}
 	return c
-}
-
-// FromDemo shows the two arms of the demo. Times are simulated.
-func FromDemo(r *bench.DemoResult) *Document {
-	d := &Document{Title: "One sale, two front doors", Data: r,
-		Subtitle: fmt.Sprintf("%d simulated engines (%s, %d KV tokens each), %d prefixes, seed %d. Times are wall time x %g.", r.Engines, r.Model, r.KVTokens, r.Prefixes, r.Seed, r.Speed)}
-	arms := []struct {
-		name string
-		arm  *bench.DemoArm
-	}{{"round robin", &r.RoundRobin}, {"prefixring", &r.Prefixring}}
-	t := Table{Title: "Side by side", Head: []string{"", "requests", "errors", "hit rate", "cold prefills", "TTFT p50", "TTFT p90", "TTFT p99", "engine busy", "estimated cost, " + r.Currency, "of the prewarm"},
-		Note: r.PriceSource}
-	runs := map[string]*bench.Result{}
-	for _, a := range arms {
-		for _, w := range a.arm.InvalidFor {
-			d.Warnings = append(d.Warnings, a.name+": "+w)
-		}
-		q := func(f func(*bench.Quantiles) float64) string { return quantile(a.arm.TTFT, f) }
-		t.Rows = append(t.Rows, []string{a.name, fmt.Sprint(a.arm.Requests), fmt.Sprint(a.arm.Errors), fmt.Sprintf("%.1f %%", 100*a.arm.HitRate), fmt.Sprint(a.arm.ColdPrefills),
-			q(func(q *bench.Quantiles) float64 { return q.P50 }), q(func(q *bench.Quantiles) float64 { return q.P90 }), q(func(q *bench.Quantiles) float64 { return q.P99 }),
-			(time.Duration(a.arm.BusySeconds) * time.Second).String(), a.arm.EstimatedCost, a.arm.PrewarmCost})
-		if a.arm.Run != nil {
-			runs[a.name] = a.arm.Run
-		}
-	}
-	d.Tables = []Table{t}
-	c := curves(runs)
-	for i := range c.Lines {
-		for j := range c.Lines[i].Y {
-			c.Lines[i].Y[j] *= r.Speed
-		}
-	}
-	c.Y, c.Note = "simulated ms", "Successes only, from the planned send time, wall time x speed."
-	d.Charts = []Chart{c}
-	if run := r.Prefixring.Run; run != nil {
-		d.Heat = heat(run.Heat)
-	}
-	return d
 }

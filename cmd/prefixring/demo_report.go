@@ -36,7 +36,7 @@ type demoQuantile struct {
 }
 
 func newDemoArm(r *bench.Result, speed float64) demoArm {
-	t := truth(r.Engines)
+	t := bench.Total(r.Engines)
 	a := demoArm{
 		Requests: r.Sent, Errors: r.Sent - r.Succeeded, ColdPrefills: t.ColdPrefills, BusySeconds: t.BusySeconds,
 		PromptTokens: t.PromptTokens, CachedTokens: t.CachedTokens, OutputTokens: t.GenerationTokens,

@@ -147,17 +147,3 @@ func (r *demoRouter) invite(w io.Writer) {
 	fmt.Fprintf(w, "  curl -s %s/v1/models\n", data)
 	fmt.Fprintf(w, "  curl -si %s/v1/chat/completions -H 'X-Prefixring-Explain: 1' -d '{\"model\":\"%s\",\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}'\n", data, demoModel)
 }
-
-// truth sums up the engines' own counters.
-func truth(engines []bench.EngineCounters) (sum bench.EngineCounters) {
-	for i := range engines {
-		e := &engines[i]
-		sum.Requests += e.Requests
-		sum.PromptTokens += e.PromptTokens
-		sum.CachedTokens += e.CachedTokens
-		sum.GenerationTokens += e.GenerationTokens
-		sum.ColdPrefills += e.ColdPrefills
-		sum.BusySeconds += e.BusySeconds
-	}
-	return sum
-}
