@@ -72,6 +72,7 @@ func whole(v float64) int64 {
 	}
 	return int64(v)
 }
+
 // Total adds up what several engines have counted.
 func Total(engines []EngineCounters) EngineCounters {
 	var t EngineCounters
