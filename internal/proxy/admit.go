@@ -82,7 +82,7 @@ func (p *Proxy) checkHead(h *fasthttp.RequestHeader) (head, *failure) {
 		return hd, &failUpgrade
 	case h.ContentLength() > p.opts.MaxBody:
 		return hd, limitBody(p.opts.MaxBody)
-	case p.draining.Load():
+	case p.cutting.Load():
 		return hd, &failDraining
 	}
 	if p.opts.Admission == nil {

@@ -22,6 +22,8 @@ const (
 	retryUnsent
 	// retryNext: the node refused the work, or died before its first event.
 	retryNext
+	// retryElsewhere: the node does not have the object that was asked for.
+	retryElsewhere
 	// timeUp: the read deadline passed; the exchange goes on when it is asked again.
 	timeUp
 	// giveUp: nothing more may be tried.
@@ -100,6 +102,9 @@ func (ex *exchange) judge() (verdict, *failure) {
 	c := ex.c
 	if ex.head.status == 503 {
 		return ex.refused(retryAfter(ex.head.retryAfter))
+	}
+	if ex.elsewhere() {
+		return retryElsewhere, &failStored
 	}
 	if ex.head.status == 200 {
 		st := ex.tap.State()

@@ -55,6 +55,7 @@ type call struct {
 	strip    usageFilter
 	id       []byte
 	scratch  []byte
+	respID   []byte // of a Responses answer
 	frameBuf []byte
 	vec      [3][]byte
 	vecs     net.Buffers
@@ -269,7 +270,7 @@ func (c *call) reset() {
 	c.ex = nil
 	c.splices.reset()
 	c.strip.reset()
-	c.id, c.scratch = c.id[:0], c.scratch[:0]
+	c.id, c.scratch, c.respID = c.id[:0], c.scratch[:0], c.respID[:0]
 }
 
 // scans keeps scan results with their boundary storage.

@@ -44,7 +44,7 @@ func (c *call) decorate(h *fasthttp.ResponseHeader) {
 	if c.explain {
 		c.explainHeaders(h)
 	}
-	if c.p.draining.Load() {
+	if c.p.retiring.Load() {
 		c.ctx.SetConnectionClose()
 	}
 }

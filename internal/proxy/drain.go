@@ -9,13 +9,18 @@ import (
 // drainRest is how long calls that were cut may take to write their last event.
 const drainRest = 2 * time.Second
 
-// Drain ends the data plane in order: no new connection is accepted, no new request
-// is taken, running ones go on until ctx ends, and those that are left then are cut
-// with an event that says so in their protocol. It returns nil when all requests
-// ended by themselves. The caller has made readiness fail before, for as long as its
-// balancers need.
+// Retire begins to let clients go: everything is served as before, but each response
+// closes its connection, so that clients come back through their balancer and find
+// another router. Call it when readiness begins to fail, a while before Drain, and no
+// keep-alive connection is left that Drain would have to close under a client's hand.
+func (p *Proxy) Retire() { p.retiring.Store(true) }
+
+// Drain ends the data plane in order: no new connection is accepted, idle ones are
+// closed, requests on open ones are served to their end until ctx ends, and those that
+// are left then are cut with an event or answer that says so in their protocol. It
+// returns nil when all requests ended by themselves.
 func (p *Proxy) Drain(ctx context.Context) error {
-	p.draining.Store(true)
+	p.Retire()
 	err := p.server.ShutdownWithContext(ctx)
 	if err == nil {
 		// Connections that the server has given away (HTTP/1.0 streams) are not its to
@@ -23,6 +28,7 @@ func (p *Proxy) Drain(ctx context.Context) error {
 		err = p.awaitClosed(ctx)
 	}
 	if err != nil {
+		p.cutting.Store(true)
 		p.hurry()
 	}
 	p.stop()
@@ -78,8 +84,8 @@ func (p *Proxy) Close() error {
 	return err
 }
 
-// Draining reports that Drain has begun.
-func (p *Proxy) Draining() bool { return p.draining.Load() }
+// Retiring reports that Retire or Drain has been called.
+func (p *Proxy) Retiring() bool { return p.retiring.Load() }
 
 // closePools closes the idle engine connections of the table in use.
 func (p *Proxy) closePools() {

@@ -40,7 +40,7 @@ func TestDrainLetsStreamsFinish(t *testing.T) {
 	if _, err := idleReader.ReadByte(); err != io.EOF {
 		t.Fatalf("idle connection: %v", err)
 	}
-	eventually(t, r.Draining, "draining")
+	eventually(t, r.Retiring, "retiring")
 	close(step)
 	body, err := io.ReadAll(resp.Body)
 	if err != nil || string(body) != delta("a")+stopEvent {

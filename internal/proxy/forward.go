@@ -96,6 +96,9 @@ func (c *call) decide(v verdict, f *failure) (progress, *failure) {
 
 // mayRetry decides if another node may be asked.
 func (c *call) mayRetry(v verdict) bool {
+	if v == retryElsewhere {
+		return true
+	}
 	if c.retries >= c.p.opts.Retry.Max || c.ntried >= len(c.tried)-1 {
 		return false
 	}
@@ -110,7 +113,7 @@ func (c *call) mayRetry(v verdict) bool {
 // anything better, and excludes its node.
 func (c *call) putAside(f *failure) {
 	c.last = f
-	if c.ex.answered && f.code == failBound.code {
+	if c.ex.answered && (f.code == failBound.code || f.code == failStored.code) {
 		c.save()
 	}
 	c.tried[c.ntried] = c.ex.node

@@ -107,6 +107,7 @@ func (g *gate) drop() {
 // followers, and the slot weighs only its request from now on.
 func (c *call) began() {
 	c.noteTimes()
+	c.noteResponse()
 	if ex := c.ex; !ex.begun || ex.head.status != 200 || ex.tap.State().ErrorEvent {
 		return
 	}

@@ -77,7 +77,7 @@ func (c *call) refuse(f *failure) {
 	if c.explain {
 		c.explainHeaders(&resp.Header)
 	}
-	if f.close || c.p.draining.Load() {
+	if f.close || c.p.retiring.Load() {
 		c.ctx.SetConnectionClose()
 	}
 	e := f.dialect()

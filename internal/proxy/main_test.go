@@ -1,12 +1,17 @@
 package proxy
 
 import (
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) {
+	if engine := os.Getenv(childEnv); engine != "" {
+		childRouter(engine)
+		return
+	}
 	goleak.VerifyTestMain(m,
 		// One goroutine per process that keeps the Date header, started on first use.
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),

@@ -33,6 +33,9 @@ func (c *call) serveModels() *failure {
 	resp := &c.ctx.Response
 	resp.Header.SetContentType("application/json")
 	resp.Header.SetBytesV("X-Request-Id", c.id)
+	if c.p.retiring.Load() {
+		c.ctx.SetConnectionClose()
+	}
 	resp.SetBodyRaw(body)
 	c.status, c.whole, c.committed = 200, true, true
 	c.out = int64(len(body))

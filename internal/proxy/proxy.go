@@ -22,8 +22,9 @@ type Proxy struct {
 
 	idPrefix string // random per process, so that ids of two routers never meet
 	nextID   atomic.Uint64
-	born     int64 // Unix seconds, the "created" of models
-	draining atomic.Bool
+	born     int64       // Unix seconds, the "created" of models
+	retiring atomic.Bool // responses close their connections
+	cutting  atomic.Bool // new requests are refused
 
 	counts counts
 

@@ -20,7 +20,9 @@ type binding struct {
 
 // recall is step 3: is there a live binding for this conversation?
 func (c *call) recall() {
-	if !c.scanned || c.protocol == dialect.Opaque {
+	b := &c.bound
+	binary.LittleEndian.PutUint64(b.scope[:], c.scope())
+	if c.recallStored() || !c.scanned || c.protocol == dialect.Opaque {
 		return
 	}
 	id := c.conversationID()
@@ -29,8 +31,6 @@ func (c *call) recall() {
 	if store == nil {
 		return
 	}
-	b := &c.bound
-	binary.LittleEndian.PutUint64(b.scope[:], c.scope())
 	scope := session.Scope{Tenant: b2s(b.scope[:]), Route: c.route.model, Prefix: c.key, Conversation: b2s(id)}
 	if len(id) > 0 {
 		// An explicit id is the same for all turns. It never replaces the prefix.

@@ -71,6 +71,7 @@ func (c *call) learn(out dialect.Outcome, v dialect.Verdict) {
 		return
 	}
 	c.observe(out)
+	c.bindStored()
 	c.rebind(v)
 }
 

@@ -83,10 +83,10 @@ type scripted struct {
 	open   atomic.Int64
 	wg     sync.WaitGroup
 
-	mu     sync.Mutex
-	conns  map[net.Conn]bool
-	bodies [][]byte
-	heads  []string
+	mu    sync.Mutex // guards the following
+	conns map[net.Conn]bool
+	body  []byte // of the last request
+	head  string
 }
 
 func newEngine(t testing.TB, script func(*engineCall)) *scripted {
@@ -172,8 +172,7 @@ func (e *scripted) serve(c net.Conn) {
 		}
 		e.calls.Add(1)
 		e.mu.Lock()
-		e.bodies = append(e.bodies, x.body)
-		e.heads = append(e.heads, x.head)
+		e.body, e.head = x.body, x.head
 		e.mu.Unlock()
 		e.script(x)
 	}
@@ -183,13 +182,13 @@ func (e *scripted) serve(c net.Conn) {
 func (e *scripted) lastHead() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.heads[len(e.heads)-1]
+	return e.head
 }
 
 func (e *scripted) lastBody() []byte {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.bodies[len(e.bodies)-1]
+	return e.body
 }
 
 // records collects what the proxy settles.
