@@ -19,12 +19,17 @@ type leadOf struct {
 func (t *Table) Lead(node uint32, fp uint64) bool { return t.LeadAmong(node, fp, 0) }
 
 // LeadAmong is Lead, with at most limit leads of fp out on all nodes together; 0 means
-// no limit. It is how a burst of one cold prefix is kept from being prefilled
+// no limit. A node that is warm needs no lead and is given none. It is how a burst of one cold prefix is kept from being prefilled
 // everywhere (field case B60).
 func (t *Table) LeadAmong(node uint32, fp uint64, limit int) bool {
 	s := t.shard(fp)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if w, _ := t.Warmth(node, fp); w == Warm {
+		// Another lead ended between the caller's look and this one: it need not lead, and
+		// finds the node warm when it looks again.
+		return false
+	}
 	now := t.ms()
 	f := s.flights[fp]
 	if f != nil {
