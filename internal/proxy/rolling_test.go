@@ -132,13 +132,13 @@ type balancer struct {
 	wg       sync.WaitGroup
 }
 
-func newBalancer(t *testing.T) *balancer {
+func newBalancer(t *testing.T, backends ...*process) *balancer {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &balancer{ln: ln}
+	b := &balancer{ln: ln, backends: backends}
 	b.wg.Go(func() {
 		for {
 			c, err := ln.Accept()
@@ -198,55 +198,13 @@ func TestRollingRestartLosesNothing(t *testing.T) {
 		}
 		x.json(200, okJSON)
 	})
-	b := newBalancer(t)
-	b.backends = []*process{startProcess(t, e.url()), startProcess(t, e.url())}
+	b := newBalancer(t, startProcess(t, e.url()), startProcess(t, e.url()))
 
 	stop := make(chan struct{})
 	var sent, lost atomic.Int64
 	var wg sync.WaitGroup
 	for w := range 6 {
-		wg.Go(func() {
-			var c net.Conn
-			var br *bufio.Reader
-			for i := 0; ; i++ {
-				select {
-				case <-stop:
-					if c != nil {
-						c.Close()
-					}
-					return
-				default:
-				}
-				if c == nil {
-					var err error
-					if c, err = net.Dial("tcp", b.ln.Addr().String()); err != nil {
-						lost.Add(1)
-						t.Error(err)
-						return
-					}
-					br = bufio.NewReader(c)
-				}
-				body := chatBody
-				if (w+i)%3 == 0 {
-					body = streamBody
-				}
-				sent.Add(1)
-				io.WriteString(c, rawRequest("/v1/chat/completions", body))
-				resp, err := http.ReadResponse(br, nil)
-				if err == nil {
-					_, err = io.Copy(io.Discard, resp.Body)
-				}
-				if err != nil || resp.StatusCode != 200 {
-					lost.Add(1)
-					t.Errorf("worker %d, request %d: %v", w, i, err)
-				}
-				if err != nil || resp.Close {
-					c.Close()
-					c = nil
-				}
-				<-time.After(2 * time.Millisecond)
-			}
-		})
+		wg.Go(func() { restartClient(t, b.ln.Addr().String(), w, stop, &sent, &lost) })
 	}
 	for i := range 2 {
 		<-time.After(200 * time.Millisecond)
@@ -265,5 +223,48 @@ func TestRollingRestartLosesNothing(t *testing.T) {
 	t.Logf("%d requests, none lost", sent.Load())
 	for _, p := range b.backends {
 		p.stop(t)
+	}
+}
+
+// restartClient asks over one connection as long as the router keeps it open.
+func restartClient(t *testing.T, addr string, w int, stop chan struct{}, sent, lost *atomic.Int64) {
+	var c net.Conn
+	var br *bufio.Reader
+	for i := 0; ; i++ {
+		select {
+		case <-stop:
+			if c != nil {
+				c.Close()
+			}
+			return
+		case <-time.After(2 * time.Millisecond):
+		}
+		if c == nil {
+			var err error
+			if c, err = net.Dial("tcp", addr); err != nil {
+				lost.Add(1)
+				t.Error(err)
+				return
+			}
+			br = bufio.NewReader(c)
+		}
+		body := chatBody
+		if (w+i)%3 == 0 {
+			body = streamBody
+		}
+		sent.Add(1)
+		io.WriteString(c, rawRequest("/v1/chat/completions", body))
+		resp, err := http.ReadResponse(br, nil)
+		if err == nil {
+			_, err = io.Copy(io.Discard, resp.Body)
+		}
+		if err != nil || resp.StatusCode != 200 {
+			lost.Add(1)
+			t.Errorf("worker %d, request %d: %v", w, i, err)
+		}
+		if err != nil || resp.Close {
+			c.Close()
+			c = nil
+		}
 	}
 }

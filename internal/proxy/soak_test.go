@@ -33,36 +33,7 @@ func TestSoak(t *testing.T) {
 		length = d
 	}
 	const clients = 2000
-	var n atomic.Int64
-	moody := func(x *engineCall) {
-		s := shapes[protoOf(x)]
-		wire := wireOf(s, x.body)
-		switch turn := n.Add(1); turn % 23 {
-		case 1:
-			panic(errHangUp)
-		case 3:
-			x.write(wire[:len(wire)/3])
-			reset(x.conn)
-			panic(errHangUp)
-		case 5:
-			busy(x)
-		case 7:
-			x.write(wire[:len(wire)*2/3])
-			panic(errHangUp)
-		case 9: // mute until the client loses patience
-			x.write(wire[:len(wire)/2])
-			x.gone(30 * time.Second)
-			panic(errHangUp)
-		case 11:
-			for i := 0; i < len(wire); i += 7 {
-				x.write(wire[i:min(i+7, len(wire))])
-			}
-		case 13:
-			x.sse(queueFullEvent, doneEvent)
-		default:
-			x.write(wire)
-		}
-	}
+	moody := moodyEngine()
 	store, err := session.New(session.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -108,6 +79,40 @@ func TestSoak(t *testing.T) {
 		t.Errorf("goroutines grew from %d to %d", a, b)
 	}
 	eventually(t, func() bool { return serving() == 0 }, "no goroutine serves any more")
+}
+
+// moodyEngine misbehaves in turn.
+func moodyEngine() func(*engineCall) {
+	var n atomic.Int64
+	return func(x *engineCall) {
+		s := shapes[protoOf(x)]
+		wire := wireOf(s, x.body)
+		switch turn := n.Add(1); turn % 23 {
+		case 1:
+			panic(errHangUp)
+		case 3:
+			x.write(wire[:len(wire)/3])
+			reset(x.conn)
+			panic(errHangUp)
+		case 5:
+			busy(x)
+		case 7:
+			x.write(wire[:len(wire)*2/3])
+			panic(errHangUp)
+		case 9: // mute until the client loses patience
+			x.write(wire[:len(wire)/2])
+			x.gone(30 * time.Second)
+			panic(errHangUp)
+		case 11:
+			for i := 0; i < len(wire); i += 7 {
+				x.write(wire[i:min(i+7, len(wire))])
+			}
+		case 13:
+			x.sse(queueFullEvent, doneEvent)
+		default:
+			x.write(wire)
+		}
+	}
 }
 
 // tally counts settled requests.

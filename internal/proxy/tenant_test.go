@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"io"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -56,24 +55,11 @@ func TestClientKeys(t *testing.T) {
 	}
 }
 
-// Each limit refuses in its own name, says when to come back, and is given back.
-func TestTenantLimits(t *testing.T) {
+// The rate limit refuses in its own name and says when to come back.
+func TestTenantRate(t *testing.T) {
 	clock := newClock()
-	hold := make(chan struct{})
-	var once sync.Once
-	e := newEngine(t, func(x *engineCall) {
-		if strings.Contains(string(x.body), "slow") {
-			<-hold
-		}
-		x.json(200, okJSON)
-	})
 	r := newRouter(t, setup{opts: Options{Now: clock.now, Admission: keyring(t, clock.now(),
-		TenantOptions{Name: "rate", Keys: hashed("rate"), RequestsPerMinute: 3},
-		TenantOptions{Name: "tokens", Keys: hashed("tokens"), TokensPerMinute: 10},
-		TenantOptions{Name: "one", Keys: hashed("one"), Concurrent: 1},
-	)}}, e.url())
-	defer once.Do(func() { close(hold) })
-
+		TenantOptions{Name: "rate", Keys: hashed("rate"), RequestsPerMinute: 3})}}, newEngine(t, answer).url())
 	for i, want := range []int{200, 200, 200, 429, 429} {
 		got := r.chat(t, chatBody, "Authorization: Bearer rate")
 		if got.status != want {
@@ -91,34 +77,42 @@ func TestTenantLimits(t *testing.T) {
 	if got := r.chat(t, chatBody, "Authorization: Bearer rate"); got.status != 200 {
 		t.Fatalf("after the wait: %d", got.status)
 	}
+}
 
-	// 6 tokens were counted by the engine for each request (okJSON).
+// The token limit counts what engines counted.
+func TestTenantTokens(t *testing.T) {
+	clock := newClock()
+	r := newRouter(t, setup{opts: Options{Now: clock.now, Admission: keyring(t, clock.now(),
+		TenantOptions{Name: "tokens", Keys: hashed("tokens"), TokensPerMinute: 10})}}, newEngine(t, answer).url())
 	if got := r.chat(t, chatBody, "Authorization: Bearer tokens"); got.status != 200 {
 		t.Fatal(got.status)
 	}
-	eventually(t, func() bool { return r.records.len() == 7 }, "settled")
-	got := r.chat(t, strings.Replace(chatBody, `"u"`, `"`+strings.Repeat("long ", 20)+`"`, 1), "Authorization: Bearer tokens")
+	r.records.wait(t, 1) // okJSON says 6 tokens
+	long := strings.Replace(chatBody, `"u"`, `"`+strings.Repeat("long ", 20)+`"`, 1)
+	got := r.chat(t, long, "Authorization: Bearer tokens")
 	if got.status != 429 || got.header.Get("X-Prefixring-Error") != "tokens_limited" || got.header.Get("X-Ratelimit-Remaining-Tokens") != "4" {
 		t.Fatalf("%d %v", got.status, got.header)
 	}
+}
 
+// The concurrency limit is given back when a request ends.
+func TestTenantConcurrency(t *testing.T) {
+	hold := make(chan struct{})
+	e := newEngine(t, func(x *engineCall) { <-hold; x.json(200, okJSON) })
+	r := newRouter(t, setup{opts: Options{Admission: keyring(t, time.Now(),
+		TenantOptions{Name: "one", Keys: hashed("one"), Concurrent: 1})}}, e.url())
 	c := r.dial(t)
-	slow := strings.Replace(chatBody, `"u"`, `"slow"`, 1)
-	io.WriteString(c, rawRequest("/v1/chat/completions", slow, "Authorization: Bearer one"))
-	calls := e.calls.Load
-	n := calls()
-	eventually(t, func() bool { return calls() > n || calls() == 6 }, "slow request runs")
-	got = r.chat(t, chatBody, "Authorization: Bearer one")
+	io.WriteString(c, rawRequest("/v1/chat/completions", chatBody, "Authorization: Bearer one"))
+	eventually(t, func() bool { return e.calls.Load() == 1 }, "the first runs")
+	got := r.chat(t, chatBody, "Authorization: Bearer one")
 	if got.status != 429 || got.header.Get("X-Prefixring-Error") != "concurrency_limited" || got.header.Get("Retry-After") != "1" {
 		t.Fatalf("%d %v", got.status, got.header)
 	}
-	once.Do(func() { close(hold) })
+	close(hold)
 	if got := readReply(t, bufio.NewReader(c), "POST"); got.status != 200 {
 		t.Fatal(got.status)
 	}
-	eventually(t, func() bool {
-		return r.chat(t, chatBody, "Authorization: Bearer one").status == 200
-	}, "room again")
+	eventually(t, func() bool { return r.chat(t, chatBody, "Authorization: Bearer one").status == 200 }, "room again")
 }
 
 // A client that leaves gives its concurrency back.
