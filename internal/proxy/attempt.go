@@ -33,7 +33,6 @@ const (
 // attempt is the first half of step 5: send the request to the picked node.
 func (ex *exchange) attempt(fresh bool) (verdict, *failure) {
 	c := ex.c
-	ex.up = ex.node.Value().(*Upstream)
 	c.record.Tries++
 	c.sent = c.p.opts.Now()
 	if d := c.p.opts.Hedge; d > 0 {

@@ -64,7 +64,6 @@ func (ex *exchange) connect(fresh bool) (verdict, *failure) {
 		conn, err := ex.dial()
 		if err != nil {
 			if why := c.cancelled(); why != causeNone {
-				ex.up.breaker.abandon()
 				return giveUp, why.failure()
 			}
 			ex.up.breaker.failure(c.p.opts.Now())
@@ -75,9 +74,9 @@ func (ex *exchange) connect(fresh bool) (verdict, *failure) {
 			return retryUnsent, &failConnect
 		}
 		ex.conn = conn
+		ex.up.breaker.success()
 	}
 	if !c.attach(ex.i, ex.conn) {
-		ex.up.breaker.abandon()
 		pool.drop(ex.conn)
 		ex.conn = nil
 		return giveUp, c.cancelled().failure()
@@ -281,6 +280,9 @@ func (ex *exchange) close() {
 		ex.held = false
 		ex.slot.Release()
 		ex.gate.drop()
+		if ex.gate.probe {
+			ex.up.breaker.abandon()
+		}
 		ex.c.route.pool.queue.wake()
 	}
 }

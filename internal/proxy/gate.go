@@ -23,6 +23,7 @@ type gate struct {
 	skipped bool       // a node was passed over for its connection or its refusal
 	closed  bool       // a node was passed over by the warm gate
 	full    bool       // a node was passed over because of the pool's cap
+	probe   bool       // this call probes whether the node accepts connections again
 }
 
 var _ ring.WarmGate = (*gate)(nil)
@@ -47,10 +48,12 @@ func (g *gate) Admit(n *ring.Node) (extra int64, ok bool) {
 		g.closed = true
 		return 0, false
 	}
-	if !g.sick && !up.breaker.allow(g.now) {
-		g.skipped = true
-		g.drop()
-		return 0, false
+	if !g.sick {
+		if ok, g.probe = up.breaker.allow(g.now); !ok {
+			g.skipped = true
+			g.drop()
+			return 0, false
+		}
 	}
 	return extra, true
 }

@@ -22,7 +22,8 @@ func (c *call) pick() (progress, *failure) {
 	if c.inLine != nil {
 		return c.wait() // a heartbeat was due while it waited
 	}
-	if c.choose(false) {
+	// A retry passes the warm gate: a second prefill costs less than a lost request.
+	if c.choose(c.ntried > 0) {
 		return ready, nil
 	}
 	if c.ntried > 0 || c.blocked == blockedNever {
@@ -122,6 +123,7 @@ func (c *call) reserve(pool *Pool) bool {
 	}
 	ex := c.ex
 	ex.slot, ex.node, ex.reason, ex.held = slot, slot.Node(), reason, true
+	ex.up = ex.node.Value().(*Upstream) // the gate admits no other
 	c.use(ex)
 	return true
 }

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -53,28 +54,39 @@ func (q *waitQueue) join(w *waiter, depth int) bool {
 	return true
 }
 
-// leave takes a waiter out, served or not.
+// leave takes a waiter out, served or not. A wake that it leaves unused goes to the
+// next.
 func (q *waitQueue) leave(w *waiter, served bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for i, l := range q.lines {
-		if l.scope != w.scope || l.class != w.class {
-			continue
+	q.remove(w, served)
+	select {
+	case <-w.ready:
+		if !served {
+			q.wakeLocked()
 		}
-		for j, x := range l.waiters {
-			if x != w {
-				continue
-			}
-			q.waiting.Add(-1)
-			l.waiters = append(l.waiters[:j], l.waiters[j+1:]...)
-			switch {
-			case len(l.waiters) == 0:
-				q.lines = append(q.lines[:i], q.lines[i+1:]...)
-			case served: // its tenant goes to the back
-				q.lines = append(append(q.lines[:i], q.lines[i+1:]...), l)
-			}
-			return
-		}
+	default:
+	}
+}
+
+// remove takes w out of its line. mu is held.
+func (q *waitQueue) remove(w *waiter, served bool) {
+	i := slices.IndexFunc(q.lines, func(l *line) bool { return l.scope == w.scope && l.class == w.class })
+	if i < 0 {
+		return
+	}
+	l := q.lines[i]
+	j := slices.Index(l.waiters, w)
+	if j < 0 {
+		return
+	}
+	q.waiting.Add(-1)
+	l.waiters = slices.Delete(l.waiters, j, j+1)
+	switch {
+	case len(l.waiters) == 0:
+		q.lines = slices.Delete(q.lines, i, i+1)
+	case served: // its tenant goes to the back
+		q.lines = append(slices.Delete(q.lines, i, i+1), l)
 	}
 }
 

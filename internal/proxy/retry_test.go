@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"io"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -164,6 +165,40 @@ func TestB46DeadOwner(t *testing.T) {
 	}
 	if tries != 1 {
 		t.Fatalf("after the cool-down the dead node was dialled %d times, want 1", tries)
+	}
+}
+
+// A probe that ends without an answer does not keep the node closed for ever.
+func TestBreakerProbeIsGivenBack(t *testing.T) {
+	clock := newClock()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := ln.Addr().String()
+	ln.Close()
+	r := newRouter(t, setup{opts: Options{Now: clock.now}}, "http://"+addr)
+	for range breakerLimit + 1 {
+		r.chat(t, chatBody)
+	}
+	n := r.pool.Ring.Nodes()[0]
+	up := r.ups[0]
+	if ok, _ := up.breaker.allow(clock.now()); ok {
+		t.Fatal("the breaker is closed")
+	}
+	// The engine is back, but mute; the probing client leaves.
+	if ln, err = net.Listen("tcp", addr); err != nil {
+		t.Fatal(err)
+	}
+	e := engineOn(t, ln, func(x *engineCall) { x.gone(10 * time.Second); panic(errHangUp) })
+	clock.advance(time.Minute)
+	c := r.dial(t)
+	io.WriteString(c, rawRequest("/v1/chat/completions", chatBody))
+	eventually(t, func() bool { return e.calls.Load() == 1 }, "the probe is sent")
+	c.Close()
+	eventually(t, func() bool { return n.InFlight() == 0 }, "the probe ends")
+	if ok, _ := up.breaker.allow(clock.now()); !ok {
+		t.Fatal("the node stays closed")
 	}
 }
 

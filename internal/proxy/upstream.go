@@ -157,14 +157,15 @@ const (
 	breakerMaxShift = 5 // longest cool-down is 32 s
 )
 
-// allow says if an attempt may be made. Past the cool-down only one caller gets a
-// true answer, and owes a success or failure.
-func (b *breaker) allow(now time.Time) bool {
+// allow says if an attempt may be made. Past the cool-down only one caller may: it is
+// the probe, and owes a success, a failure, or an abandon.
+func (b *breaker) allow(now time.Time) (ok, probe bool) {
 	until := b.until.Load()
 	if until == 0 {
-		return true
+		return true, false
 	}
-	return now.UnixNano() >= until && b.probing.CompareAndSwap(false, true)
+	ok = now.UnixNano() >= until && b.probing.CompareAndSwap(false, true)
+	return ok, ok
 }
 
 // success closes the breaker.
@@ -189,4 +190,5 @@ func (b *breaker) failure(now time.Time) {
 }
 
 // abandon gives back a probe that ended without an answer about the connection.
+// After a success or failure it changes nothing.
 func (b *breaker) abandon() { b.probing.Store(false) }
