@@ -5,6 +5,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 )
 
 // B64: engines on TLS with a private authority, a server name and a client
@@ -90,4 +91,28 @@ func TestBasePathAndRank(t *testing.T) {
 	if !strings.HasPrefix(h, "POST /engines/7/v1/chat/completions HTTP/1.1\r\nHost: pub.example\r\n") || !strings.Contains(h, "X-data-parallel-rank: 3\r\n") {
 		t.Fatalf("engine got\n%s", h)
 	}
+}
+
+// B48: an engine connection that was idle for 3 s is not used again, below the 5 s
+// after which engines close it, and is closed by the janitor.
+func TestB48IdleLimitIsBelowTheEngines(t *testing.T) {
+	e := newEngine(t, answer)
+	r, clock := steered(t, Options{}, e.url())
+	r.chat(t, chatBody)
+	r.records.wait(t, 1)
+	clock.advance(2900 * time.Millisecond)
+	r.chat(t, chatBody)
+	if e.opened.Load() != 1 {
+		t.Fatalf("%d connections", e.opened.Load())
+	}
+	r.records.wait(t, 2)
+	clock.advance(3100 * time.Millisecond)
+	r.chat(t, chatBody)
+	if e.opened.Load() != 2 {
+		t.Fatalf("%d connections", e.opened.Load())
+	}
+	r.records.wait(t, 3)
+	clock.advance(3100 * time.Millisecond)
+	r.prune(clock.now())
+	eventually(t, func() bool { return e.open.Load() == 0 }, "idle connection closed")
 }
