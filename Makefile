@@ -3,7 +3,7 @@ GO      ?= go
 BIN     := bin/prefixring
 LINT    := $(GO) tool -modfile=lint/go.mod
 
-.PHONY: help build demo test lint bench fuzz e2e e2e-vllm compare clean fmt
+.PHONY: help build demo test lint bench fuzz e2e e2e-vllm compare soak clean fmt
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ e2e-vllm: build ## two real vLLM CPU engines behind serve (several minutes, abou
 
 compare: build ## CPU per proxied request beside nginx and HAProxy (and PEERS=folder of other routers)
 	scripts/compare.sh
+
+soak: ## mixed faults, 2,000 connections, 10 minutes (PREFIXRING_SOAK=60s for less)
+	$(GO) test -tags soak -run TestSoak -timeout 20m ./internal/proxy
 
 clean: ## remove what make built
 	rm -rf bin

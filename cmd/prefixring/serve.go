@@ -209,6 +209,7 @@ func (s *server) drain() {
 	again, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	s.fleet.leaving.Store(true)
+	s.fleet.proxy.Retire() // answers close their connections from here on: clients move to another router
 	s.log.Info("draining", "delay", s.cfg.Limits.DrainDelay.D().String(), "grace", s.cfg.Limits.DrainGrace.D().String())
 	select {
 	case <-time.After(s.cfg.Limits.DrainDelay.D()):
