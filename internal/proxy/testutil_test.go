@@ -102,20 +102,28 @@ func engineOn(t testing.TB, ln net.Listener, script func(*engineCall)) *scripted
 	e := &scripted{ln: ln, script: script, conns: map[net.Conn]bool{}}
 	e.wg.Add(1)
 	go e.accept()
-	t.Cleanup(e.close)
+	t.Cleanup(func() { e.close(t) })
 	return e
 }
 
 func (e *scripted) url() string { return "http://" + e.ln.Addr().String() }
 
-func (e *scripted) close() {
+// close ends the engine. A script that waits for a test that has failed already must not
+// keep that failure from being told: after a while it is reported and left behind.
+func (e *scripted) close(t testing.TB) {
 	e.ln.Close()
 	e.mu.Lock()
 	for c := range e.conns {
 		c.Close()
 	}
 	e.mu.Unlock()
-	e.wg.Wait()
+	ended := make(chan struct{})
+	go func() { e.wg.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Error("a script of the engine still waits at the end of its test")
+	}
 }
 
 func (e *scripted) accept() {
