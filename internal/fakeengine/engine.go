@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/prefixring/prefixring/internal/dialect"
+	"github.com/prefixring/prefixring/internal/fakeengine/core"
 )
 
 // Engine is one simulated engine. Make it with New.
@@ -21,6 +22,8 @@ type Engine struct {
 	opts        Options
 	blockSize   int
 	maxModelLen int
+	cfg         core.Config
+	kvTokens    int // capacity of one rank
 	ranks       []*rank
 	turn        atomic.Int64 // internal round robin over ranks
 	requests    atomic.Int64
@@ -68,9 +71,11 @@ func New(opts Options) (*Engine, error) {
 		}
 		e.ranks = append(e.ranks, r)
 	}
-	cfg := e.ranks[0].core.Config()
-	e.blockSize = cfg.BlockSize
-	e.maxModelLen = min(opts.MaxModelLen, e.ranks[0].core.Capacity())
+	// A restart replaces a rank's core by one of the same shape: what never changes is kept
+	// here, where pages may read it without the rank's lock.
+	e.cfg, e.kvTokens = e.ranks[0].core.Config(), e.ranks[0].core.Capacity()
+	e.blockSize = e.cfg.BlockSize
+	e.maxModelLen = min(opts.MaxModelLen, e.kvTokens)
 	for _, name := range opts.Adapters {
 		e.load(name)
 	}
@@ -210,6 +215,13 @@ func (e *Engine) Restart() error {
 	}
 	e.CutConnections(false)
 	return nil
+}
+
+// startedAt is when the process that the engine simulates began.
+func (e *Engine) startedAt() time.Time {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.started
 }
 
 func (e *Engine) resetRanks() error {

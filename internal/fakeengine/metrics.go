@@ -97,11 +97,8 @@ func (e *Engine) metrics(x *wire) {
 
 func (e *Engine) metricsPage() []byte {
 	var p page
-	e.mu.Lock()
-	started := e.started
-	e.mu.Unlock()
 	p.family("process_start_time_seconds", "gauge", "When the process began, in Unix seconds.")
-	p.sample("process_start_time_seconds", "", float64(started.UnixMilli())/1e3)
+	p.sample("process_start_time_seconds", "", float64(e.startedAt().UnixMilli())/1e3)
 	switch {
 	case e.opts.NoMetrics:
 	case e.opts.Dialect == dialect.SGLang:

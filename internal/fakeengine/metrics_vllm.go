@@ -196,8 +196,7 @@ func (e *Engine) loraInfo(p *page) {
 }
 
 func (e *Engine) cacheConfig(p *page) {
-	cfg := e.ranks[0].core.Config()
-	tokens := e.ranks[0].core.Capacity()
+	cfg, tokens := e.cfg, e.kvTokens
 	p.family("vllm:cache_config_info", "gauge", "The cache configuration, in labels.")
 	block := strconv.Itoa(cfg.BlockSize)
 	for i := range e.ranks {

@@ -10,7 +10,7 @@ import (
 
 // serverInfo is SGLang's discovery document and, shorter, vLLM's of dev mode.
 func (e *Engine) serverInfo(x *wire) {
-	cfg := e.ranks[0].core.Config()
+	cfg := e.cfg
 	if e.opts.Dialect == dialect.VLLM {
 		x.json(http.StatusOK, fmt.Appendf(nil, `{"vllm_config":"model='%s', max_seq_len=%d, enable_prefix_caching=%t","vllm_env":null,"system_env":null}`,
 			e.opts.Model, e.maxModelLen, !e.opts.NoPrefixCache))
@@ -24,7 +24,7 @@ func (e *Engine) serverInfo(x *wire) {
 	}
 	b = fmt.Appendf(b, `,"context_length":%d,"max_running_requests":%d,"max_queued_requests":%s,"chunked_prefill_size":%d,"page_size":%d,"dp_size":%d,"schedule_policy":"fcfs","radix_eviction_policy":"lru","disable_radix_cache":%t,"enable_cache_report":%t,"enable_metrics":%t,"enable_priority_scheduling":%t,"status":"ready","max_total_num_tokens":%d,"max_req_input_len":%d,"internal_states":[`,
 		e.maxModelLen, cfg.MaxSeqs, queued, cfg.Budget, cfg.BlockSize, len(e.ranks), e.opts.NoPrefixCache, e.opts.ReportCached, !e.opts.NoMetrics, e.opts.Priority,
-		e.ranks[0].core.Capacity(), e.maxModelLen-1)
+		e.kvTokens, e.maxModelLen-1)
 	for i, r := range e.ranks {
 		if i > 0 {
 			b = append(b, ',')
@@ -99,7 +99,7 @@ func (e *Engine) oldLoad(x *wire) {
 		}
 		l := r.load()
 		b = fmt.Appendf(b, `{"dp_rank":%d,"num_reqs":%d,"num_waiting_reqs":%d,"num_tokens":%d,"num_pending_tokens":%d,"ts_tic":%.6f}`,
-			i, l.running+l.waiting, l.waiting, l.used+l.uncached, l.uncached, time.Since(e.started).Seconds())
+			i, l.running+l.waiting, l.waiting, l.used+l.uncached, l.uncached, time.Since(e.startedAt()).Seconds())
 	}
 	x.json(http.StatusOK, append(b, ']'))
 }
