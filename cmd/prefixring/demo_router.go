@@ -145,5 +145,5 @@ func (r *demoRouter) invite(w io.Writer) {
 	fmt.Fprintf(w, "\nleft running until Ctrl-C. Try:\n")
 	fmt.Fprintf(w, "  prefixring status --router %s --watch\n", adm)
 	fmt.Fprintf(w, "  curl -s %s/v1/models\n", data)
-	fmt.Fprintf(w, "  curl -si %s/v1/chat/completions -H 'X-Prefixring-Explain: 1' -d '{\"model\":\"%s\",\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}'\n", data, demoModel)
+	fmt.Fprintf(w, "  curl -si %s/v1/chat/completions -H 'Content-Type: application/json' -H 'X-Prefixring-Explain: 1' -d '{\"model\":\"%s\",\"messages\":[{\"role\":\"user\",\"content\":\"hello\"}]}'\n", data, demoModel)
 }
