@@ -124,6 +124,7 @@ func (p *picker) explainPick(e *Explanation, q *Query, ask []int) {
 				continue
 			}
 			c.Bound = true
+			c.Limit = p.s.followBound(b, p.mean, q.Hard, &p.r.opts)
 			v := p.verdict(b, WarmOnly, c.Limit)
 			if v == "may" {
 				take(c, Binding)

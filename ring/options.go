@@ -33,6 +33,11 @@ type Options struct {
 	// gate that queue on a warm node rather than prefill on a cold one). It never
 	// lowers the ordinary bound. Default DefaultHard.
 	Hard int64
+	// Follow is how many times the ordinary bound a node may hold when a binding names
+	// it: to leave a history means to compute it again elsewhere, which costs the fleet
+	// more than a longer batch here. Default DefaultFollow, range 1..100; 1 gives
+	// bindings the bound of everybody else.
+	Follow float64
 }
 
 // Defaults of the bound, derived by replay (docs/placement.md).
@@ -44,6 +49,7 @@ const (
 	DefaultFloor         = 8 * Unit
 	DefaultMargin        = 1 * Unit
 	DefaultHard          = 64 * Unit
+	DefaultFollow        = 2.0
 )
 
 // maxNodes is what a uint16 can number, less one value kept free.
@@ -69,6 +75,9 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Hard == 0 {
 		o.Hard = DefaultHard
 	}
+	if o.Follow == 0 {
+		o.Follow = DefaultFollow
+	}
 	switch {
 	case o.Margin == 0:
 		o.Margin = DefaultMargin
@@ -91,6 +100,7 @@ func (o Options) check() error {
 	bad(o.Factor >= 1 && o.Factor <= 100, "factor %g is not in 1..100", o.Factor)
 	bad(o.Floor >= Unit, "floor %d is below one request (%d units)", o.Floor, Unit)
 	bad(o.Hard >= Unit, "hard bound %d is below one request (%d units)", o.Hard, Unit)
+	bad(o.Follow >= 1 && o.Follow <= 100, "follow factor %g is not in 1..100", o.Follow)
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("cannot use ring options: %w", err)
 	}

@@ -12,10 +12,13 @@ type Query struct {
 	// would starve behind small ones on a busy pool.
 	Work int64
 
-	Bound *Node   // the node a binding names; asked first
-	Tried []*Node // excluded: they were tried already
-	Gate  Gate    // nil admits all
-	Hard  bool    // use the hard bound
+	Bound *Node // the node a binding names; asked first, within the bound of bindings (Options.Follow)
+	// BoundWork is what the request weighs on Bound, where its history need not be
+	// computed again; 0 means Work.
+	BoundWork int64
+	Tried     []*Node // excluded: they were tried already
+	Gate      Gate    // nil admits all
+	Hard      bool    // use the hard bound
 }
 
 // Reason says why a node was picked.
@@ -84,7 +87,7 @@ func (r *Ring) Pick(q *Query) (Slot, Reason, Refusal) {
 	p.need = min(p.work, Unit)
 	p.mean = s.mean(r) + float64(p.need)*s.perWeight
 	if q.Bound != nil && !q.Bound.gone.Load() && q.Bound.ring == r {
-		if slot, ok := p.try(q.Bound, WarmOnly, -1); ok {
+		if slot, ok := p.follow(q.Bound); ok {
 			return slot, p.reason(Binding), NotRefused
 		}
 	}
@@ -103,6 +106,15 @@ func (p *picker) reason(r Reason) Reason {
 		return Only
 	}
 	return r
+}
+
+// follow asks the node that a binding names.
+func (p *picker) follow(n *Node) (Slot, bool) {
+	work := p.work
+	if p.q.BoundWork > 0 {
+		work = min(p.q.BoundWork, maxWork)
+	}
+	return p.take(n, WarmOnly, -1, work, p.s.followBound(n, p.mean, p.q.Hard, &p.r.opts))
 }
 
 // walk asks owners, then overflow. The first nodes of the order, asked in number, have
@@ -211,6 +223,10 @@ func (p *picker) otherOwners(first, end int) (Slot, bool) {
 
 // try reserves the work on n if its level, bound and gate allow it.
 func (p *picker) try(n *Node, limit Level, rank int) (Slot, bool) {
+	return p.take(n, limit, rank, p.work, p.s.bound(n, p.mean, p.q.Hard, &p.r.opts))
+}
+
+func (p *picker) take(n *Node, limit Level, rank int, work, bound int64) (Slot, bool) {
 	if l := n.Level(); l > limit && !(l == WarmOnly && p.isWarm(n)) {
 		return Slot{}, false
 	}
@@ -220,12 +236,10 @@ func (p *picker) try(n *Node, limit Level, rank int) (Slot, bool) {
 			return Slot{}, false
 		}
 	}
-	bound := p.s.bound(n, p.mean, p.q.Hard, &p.r.opts)
-	if !n.reserve(p.need, p.work, bound) {
+	if !n.reserve(p.need, work, bound) {
 		p.refusal = max(p.refusal, AtBound)
 		return Slot{}, false
 	}
-	work := p.work
 	if p.q.Gate != nil {
 		extra, ok := p.q.Gate.Admit(n)
 		if !ok {

@@ -126,6 +126,12 @@ func (r *Ring) Bound(n *Node, hard bool) int64 {
 	return s.bound(n, s.mean(r)+float64(Unit)*s.perWeight, hard, &r.opts)
 }
 
+// FollowBound is the load in work units up to which a binding to the node is followed now.
+func (r *Ring) FollowBound(n *Node) int64 {
+	s := r.snap.Load()
+	return s.followBound(n, s.mean(r)+float64(Unit)*s.perWeight, false, &r.opts)
+}
+
 // Apply replaces the members: it rebuilds the placement and swaps it in. Nodes whose
 // name stays keep their identity, counters and level, and get the new Value and Weight.
 // On error (bad member, or the library refuses) the old snapshot stays in force and

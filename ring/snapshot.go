@@ -159,3 +159,12 @@ func (s *snapshot) bound(n *Node, mean float64, hard bool, o *Options) int64 {
 	}
 	return b
 }
+
+// followBound is the load that n may have for a request that a binding sends there.
+func (s *snapshot) followBound(n *Node, mean float64, hard bool, o *Options) int64 {
+	b := o.Follow * float64(s.bound(n, mean, false, o))
+	if hard {
+		b = max(b, float64(o.Hard))
+	}
+	return int64(min(b, math.MaxInt64/2))
+}

@@ -85,6 +85,11 @@ type Result struct {
 	Preemptions int64            `json:"preemptions"`
 	Reasons     map[string]int64 `json:"reasons,omitempty"`
 
+	// The load of each node at each pick, as a share of the bound up to which bindings to
+	// it are followed. Ring policies only.
+	LoadP99 float64 `json:"load_p99_of_bound,omitempty"`
+	LoadMax float64 `json:"load_max_of_bound,omitempty"`
+
 	PrewarmSeconds  float64 `json:"prewarm_seconds,omitempty"`
 	PrewarmPrefills int64   `json:"prewarm_prefills,omitempty"`
 

@@ -32,7 +32,7 @@ type policy interface {
 
 // Policies lists the names, in the order of the tables.
 func Policies() []string {
-	return []string{"round-robin", "random", "least-loaded", "p2c", "chwbl", "index-approx", "index-precise", "greedy", "ring", "ring+bindings"}
+	return []string{"round-robin", "random", "least-loaded", "p2c", "chwbl", "index-approx", "index-precise", "greedy", "ring", "ring+bindings", "oracle"}
 }
 
 func newPolicy(s *simulation, router int) (policy, error) {
@@ -58,8 +58,12 @@ func newPolicy(s *simulation, router int) (policy, error) {
 		return newIndex(b, true), nil
 	case "greedy":
 		return &greedy{b}, nil
-	case "ring", "ring+bindings":
-		return newRing(b, s.o.Policy == "ring+bindings")
+	case "ring":
+		return newRing(b, noMemory)
+	case "ring+bindings":
+		return newRing(b, production)
+	case "oracle":
+		return newRing(b, everything)
 	}
 	return nil, fmt.Errorf("%w: unknown policy %q, known are %v", ErrUsage, s.o.Policy, Policies())
 }

@@ -41,11 +41,27 @@ type ticket struct {
 // epoch is where simulated time begins on the production packages' clocks.
 var epoch = time.Unix(1_800_000_000, 0)
 
-func newRing(b base, bind bool) (*ringPolicy, error) {
+// memory is what the ring knows of conversations.
+type memory uint8
+
+const (
+	noMemory   memory = iota
+	production        // bindings with their default bound, life and use limit
+	everything        // the oracle: every conversation, for ever, whatever the load of its node
+)
+
+func newRing(b base, m memory) (*ringPolicy, error) {
 	p := &ringPolicy{base: b, fixed: map[uint64]int{}}
 	clock := func() time.Time { return epoch.Add(p.now) }
+	// Room enough that nothing is thrown out for want of it: which shard would be full
+	// first depends on the store's secret, and a simulation must not.
+	bindings := session.Options{Max: 1 << 20, Now: func() time.Duration { return p.now }}
+	var o ring.Options
+	if m == everything {
+		o.Follow, bindings.TTL, bindings.Uses = 100, session.MaxTTL, -1
+	}
 	var err error
-	if p.ring, err = ring.New(ring.Options{}); err != nil {
+	if p.ring, err = ring.New(o); err != nil {
 		return nil, err
 	}
 	members := make([]ring.Member, len(b.load))
@@ -65,10 +81,8 @@ func newRing(b base, bind bool) (*ringPolicy, error) {
 		kv := p.s.fleet.nodes[i].core
 		p.table.SetCapacity(n.ID(), int64(kv.Capacity()))
 	}
-	if bind {
-		// Room enough that nothing is thrown out for want of it: which shard would be full
-		// first depends on the store's secret, and a simulation must not.
-		p.bindings, err = session.New(session.Options{Max: 1 << 20, Now: func() time.Duration { return p.now }})
+	if m != noMemory {
+		p.bindings, err = session.New(bindings)
 	}
 	return p, err
 }
@@ -137,8 +151,17 @@ func (p *ringPolicy) pick(now time.Duration, f *flight, last bool) (int32, verdi
 		p.bindings.Follow(t.key, t.gen)
 	}
 	t.slot, t.lead = slot, g.lead
+	p.sample()
 	p.s.sums.reasons[reason.String()]++
 	return p.take(slot.Node().Value().(int32))
+}
+
+// sample notes how full every node is, as a share of the load up to which bindings to
+// it are followed.
+func (p *ringPolicy) sample() {
+	for _, n := range p.nodes {
+		p.s.sums.load.record(float64(n.Load()+n.External()) / float64(p.ring.FollowBound(n)))
+	}
 }
 
 // recall looks for the binding of an earlier turn.
@@ -152,6 +175,7 @@ func (p *ringPolicy) recall(f *flight, t *ticket, q *ring.Query) {
 	if b.Found() {
 		t.gen = b.Gen
 		q.Bound = p.nodes[b.Target]
+		q.BoundWork = ring.Unit + int64(f.Prompt.Tokens-f.Known)*ring.Unit/quantumTokens
 	}
 }
 

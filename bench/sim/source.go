@@ -17,6 +17,7 @@ type Request struct {
 	Prefix  int    // index for the breakdown, -1: none
 	Session uint64 // the conversation
 	Recall  uint64 // boundary up to which an earlier turn was answered; 0: none
+	Known   int    // tokens of the prompt up to that boundary
 	Bind    uint64 // the boundary that this turn's answer will be
 	Turn    int
 	head    []uint64                                // the hashes of Prompt.Head, which keeps its own to itself
@@ -115,6 +116,7 @@ func (s *workload) turn(shot bench.Shot, n uint64, turn, history int, at time.Du
 	r.Prompt.Tail = core.AppendSeed(make([]uint64, 0, blocks), r.Prompt.Head.End(), tail, blocks)
 	if turn > 0 {
 		r.Recall = mix(own, uint64(turn-1), 6)
+		r.Known = r.Prompt.Tokens - int(shot.User)
 	}
 	r.Bind = mix(own, uint64(turn), 6)
 	if turn+1 < int(shot.Turns) {
@@ -171,11 +173,14 @@ func (s *trace) turn(group []int, turn int, at time.Duration) Request {
 	}
 	if n := len(q.Turns); n > 0 {
 		r.Recall = marks[q.Turns[n-1]]
+		r.Known = q.Turns[n-1] * s.t.BlockTokens
 	}
 	r.Bind = h
 	r.Session = mix(uint64(group[0]), 8)
-	if r.Recall != 0 {
-		r.Session = r.Recall
+	if q.Session < 0 && len(hashes) > 0 {
+		// The proxy chooses among owners by the first message behind the static prefix,
+		// which stays the same as a conversation grows.
+		r.Session = mix(hashes[min(q.System, len(hashes)-1)], 8)
 	}
 	if turn+1 < len(group) {
 		r.next = func(end time.Duration) (Request, bool) {

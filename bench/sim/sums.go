@@ -28,6 +28,26 @@ type sums struct {
 	last      time.Duration
 	minutes   []Minute
 	reasons   map[string]int64
+	load      shares // of the bound of bindings: each node, at each pick
+}
+
+// shares is a histogram of shares, to a thousandth, up to ten.
+type shares [10_001]int64
+
+func (s *shares) record(v float64) { s[min(max(int(v*1000), 0), len(s)-1)]++ }
+
+// quantile is zero when nothing was recorded.
+func (s *shares) quantile(q float64) float64 {
+	var n, sum int64
+	for _, c := range s {
+		n += c
+	}
+	for i, c := range s {
+		if sum += c; n > 0 && float64(sum) >= q*float64(n) {
+			return float64(i) / 1000
+		}
+	}
+	return 0
 }
 
 // dist is a histogram of durations in microseconds, to three digits, up to ten hours.
@@ -146,6 +166,7 @@ func (s *simulation) result(wall time.Duration) Result {
 	r := Result{
 		Policy: s.o.Policy, Requests: u.requests, Finished: u.finished, Errors: u.errors, Refused: u.refused, Retried: u.retried, Cut: u.cut,
 		TTFT: u.ttft.quantiles(), TPOT: u.tpot.quantiles(), E2E: u.e2e.quantiles(), Reasons: u.reasons,
+		LoadP99: u.load.quantile(0.99), LoadMax: u.load.quantile(1),
 		PrewarmSeconds: u.prewarm.Seconds(), PrewarmPrefills: u.prewarmed, Minutes: u.minutes, Wall: wall.Seconds(),
 	}
 	length := (u.last - u.offset).Seconds()

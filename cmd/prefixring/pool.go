@@ -34,7 +34,7 @@ func newPool(name string, conf *config.Pool, b *config.Bindings) (*pool, error) 
 	pl := &conf.Placement
 	units := func(requests float64) int64 { return int64(requests * float64(ring.Unit)) }
 	r, err := ring.New(ring.Options{
-		Factor: pl.Factor, Floor: units(pl.Floor), Margin: units(pl.Margin), Hard: units(pl.Hard),
+		Factor: pl.Factor, Floor: units(pl.Floor), Margin: units(pl.Margin), Hard: units(pl.Hard), Follow: pl.Follow,
 	})
 	if err != nil {
 		return nil, err

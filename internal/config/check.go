@@ -120,6 +120,7 @@ func (p *Placement) check(v *validator, path string) {
 	ranged(v, path+".floor", p.Floor, 1, 1e6)
 	ranged(v, path+".margin", p.Margin, 0, 1e6)
 	ranged(v, path+".hard", p.Hard, 1, 1e6)
+	ranged(v, path+".follow", p.Follow, 1, 100)
 	ranged(v, path+".owners", p.Owners, 1, 65535)
 	ranged(v, path+".completion_lead", p.CompletionLead, 64, 16<<20)
 }

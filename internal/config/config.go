@@ -88,9 +88,10 @@ type ClientTLS struct {
 // Placement tunes who gets what. docs/placement.md tells where the defaults come from.
 type Placement struct {
 	Factor         float64 `yaml:"factor"`          // bound = max(floor, factor x mean) + margin; default 1.25, 1..100
-	Floor          float64 `yaml:"floor"`           // in requests; default 12
+	Floor          float64 `yaml:"floor"`           // in requests; default 8
 	Margin         float64 `yaml:"margin"`          // in requests; default 1
 	Hard           float64 `yaml:"hard"`            // in requests, for followers of a warm prefix; default 64
+	Follow         float64 `yaml:"follow"`          // a binding is followed up to this many times the bound; default 2, 1..100
 	Owners         int     `yaml:"owners"`          // owners per prefix; default 0 = by its share of the load
 	CompletionLead Size    `yaml:"completion_lead"` // leading bytes of a raw prompt that make its key; default 4KiB
 }

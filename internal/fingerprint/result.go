@@ -181,6 +181,26 @@ func (r *Result) Last() (hash uint64, ok bool) {
 // drew this answer, because what the client sends back as the answer is not in it. ok is
 // false on a first turn.
 func (r *Result) Answered() (hash uint64, ok bool) {
+	i := r.answered()
+	if i < 0 {
+		return 0, false
+	}
+	return r.Boundaries[i].Hash, true
+}
+
+// Fresh is the length in octets of the messages behind the last answered boundary: what
+// an engine that answered the earlier turns has yet to compute. It counts the answer in,
+// which an engine may hold or not. ok is false on a first turn.
+func (r *Result) Fresh() (octets int, ok bool) {
+	i := r.answered()
+	if i < 0 {
+		return 0, false
+	}
+	return r.Boundaries[len(r.Boundaries)-1].End - r.Boundaries[i].End, true
+}
+
+// answered is the place of the last boundary that has been answered, -1 for none.
+func (r *Result) answered() int {
 	i := len(r.Boundaries) - 1
 	for i >= 0 && r.Boundaries[i].Role != RoleAssistant {
 		i--
@@ -188,8 +208,5 @@ func (r *Result) Answered() (hash uint64, ok bool) {
 	for i >= 0 && r.Boundaries[i].Role == RoleAssistant {
 		i--
 	}
-	if i < 0 {
-		return 0, false
-	}
-	return r.Boundaries[i].Hash, true
+	return i
 }

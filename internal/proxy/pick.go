@@ -60,7 +60,7 @@ func (c *call) choose(cold bool) bool {
 	c.ex.gate = gate{c: c, now: c.p.opts.Now(), cold: cold, leads: k}
 	c.query = ring.Query{
 		Key: c.key, Second: c.second, K: k, Work: c.work,
-		Bound: c.bound.node, Tried: c.tried[:c.ntried], Gate: &c.ex.gate,
+		Bound: c.bound.node, BoundWork: c.boundWork(), Tried: c.tried[:c.ntried], Gate: &c.ex.gate,
 	}
 	if c.key == 0 {
 		// Nothing to key on: the least loaded node of the whole pool.

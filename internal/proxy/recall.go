@@ -72,6 +72,19 @@ func (c *call) spread(id []byte) uint64 {
 	return nonzero(mix(c.key, c.scan.Root))
 }
 
+// boundWork is what the request weighs where its history is: only what came after the
+// turn that was answered there has to be computed. 0 = as much as anywhere.
+func (c *call) boundWork() int64 {
+	if c.bound.node == nil || !c.scanned {
+		return 0
+	}
+	fresh, ok := c.scan.Fresh()
+	if !ok {
+		return 0
+	}
+	return ring.Unit + c.units(min(int64(fresh/c.p.opts.BytesPerToken), c.tokens-c.static))
+}
+
 // followed reports that this attempt went where the binding said.
 func (c *call) followed() bool {
 	return c.bound.node != nil && c.node == c.bound.node
