@@ -33,7 +33,7 @@ FUZZTIME ?= 60s
 fuzz: ## every fuzzer for FUZZTIME each (default 60s)
 	@set -e; for f in $$(git ls-files '*_test.go' | xargs grep -l '^func Fuzz'); do \
 	  d=$$(dirname $$f); for name in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\).*/\1/p' $$f); do \
-	    echo "== $$d $$name"; $(GO) test -run xxx -fuzz "^$$name$$" -fuzztime $(FUZZTIME) ./$$d; done; done
+	    echo "== $$d $$name"; $(GO) test -run xxx -fuzz "^$$name$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s ./$$d; done; done
 
 e2e: build ## the official Python clients against serve and simulated engines
 	scripts/e2e.sh

@@ -6,6 +6,7 @@ type Candidate struct {
 	Rank     int    `json:"rank"` // place in the key's order, 0 = first owner
 	Owner    bool   `json:"owner"`
 	Bound    bool   `json:"binding,omitempty"`
+	Next     bool   `json:"next,omitempty"` // owns the key that this one is about to become
 	Level    string `json:"level"`
 	Load     int64  `json:"load"`     // work units, this router's
 	External int64  `json:"external"` // work units, the others'
@@ -36,7 +37,7 @@ func (r *Ring) Explain(q *Query) Explanation {
 		return e
 	}
 	e.Partition = s.table.partition(q.Key)
-	p := picker{r: r, s: s, q: &Query{Key: q.Key, Second: q.Second, K: q.K, Work: q.Work, Tried: q.Tried, Gate: q.Gate, Hard: q.Hard}}
+	p := picker{r: r, s: s, q: &Query{Key: q.Key, Second: q.Second, K: q.K, Next: q.Next, Work: q.Work, Tried: q.Tried, Gate: q.Gate, Hard: q.Hard}}
 	p.need = Unit
 	if q.Work > 0 {
 		p.need = min(q.Work, Unit)
@@ -89,8 +90,39 @@ func (p *picker) explainOrder(e *Explanation) []int {
 			}
 		}
 	}
+	lastOwner := end
 	for i := end; i < len(e.Candidates); i++ {
+		if e.Candidates[i].Owner {
+			lastOwner = i + 1
+		}
+	}
+	for i := end; i < lastOwner; i++ {
 		ask = append(ask, i)
+	}
+	ask = append(ask, p.nextOwners(e)...)
+	for i := lastOwner; i < len(e.Candidates); i++ {
+		ask = append(ask, i)
+	}
+	return ask
+}
+
+// nextOwners are the candidates that own Query.Next.
+func (p *picker) nextOwners(e *Explanation) (ask []int) {
+	if p.q.Next == 0 {
+		return nil
+	}
+	w := p.s.walk(p.q.Next)
+	for range e.K {
+		n := w.next()
+		if n == nil {
+			break
+		}
+		for i := range e.Candidates {
+			if c := &e.Candidates[i]; c.Name == n.name {
+				c.Next = true
+				ask = append(ask, i)
+			}
+		}
 	}
 	return ask
 }

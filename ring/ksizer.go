@@ -130,6 +130,21 @@ func (z *KSizer) Share(key uint64) float64 {
 	return math.Float64frombits(e.share.Load())
 }
 
+// Inherit makes a key that takes the place of another one begin with that one's load and
+// share, so that it has as many owners from its first request on.
+func (z *KSizer) Inherit(from, to uint64) {
+	old, e := z.find(from, false), z.find(to, true)
+	if old == nil || e == nil || old == e {
+		return
+	}
+	// The old key keeps its own and decays. A sweep that runs meanwhile costs a tick's load.
+	load := math.Float64frombits(e.load.Load()) + math.Float64frombits(old.load.Load())
+	e.load.Store(math.Float64bits(load))
+	share := max(math.Float64frombits(e.share.Load()), math.Float64frombits(old.share.Load()))
+	e.share.Store(math.Float64bits(share))
+	e.spare.Store(0)
+}
+
 func (z *KSizer) size(e *keyLoad, nodes int) int {
 	share := math.Float64frombits(e.share.Load())
 	return min(max(int(math.Ceil(share*float64(nodes)*z.opts.Headroom-1e-9)), 1), max(nodes, 1))

@@ -6,6 +6,11 @@ type Query struct {
 	Second uint64 // chooses among the owners (the conversation); 0 means the least loaded owner
 	K      int    // owners; values below 1 mean 1, values above the pool mean all
 
+	// Next is the key that this one is about to become, 0 = none. Overflow is offered to
+	// its first K owners before the rest of the order, so that second copies are made where
+	// they will be wanted.
+	Next uint64
+
 	// Work is what the request weighs, in work units; 0 means Unit. A node may take
 	// the request when there is room for at most one Unit of it: a big request is
 	// charged in full once it is in, but its size alone never keeps it out, or it
@@ -138,7 +143,14 @@ func (p *picker) walk(asked int) (Slot, Reason, Refusal) {
 		owners = 1
 	}
 	w.seek(end)
+	next := p.q.Next
 	for rank := end; ; rank++ {
+		if owners >= k && next != 0 {
+			if slot, ok := p.tryOwnersOf(next, k); ok {
+				return slot, p.reason(Overflow), NotRefused
+			}
+			next = 0
+		}
 		n := w.next()
 		if n == nil {
 			return Slot{}, None, p.refusal
@@ -154,6 +166,21 @@ func (p *picker) walk(asked int) (Slot, Reason, Refusal) {
 			return slot, p.reason(reason), NotRefused
 		}
 	}
+}
+
+// tryOwnersOf asks the owners of another key, as overflow.
+func (p *picker) tryOwnersOf(key uint64, k int) (Slot, bool) {
+	w := p.s.walk(key)
+	for range k {
+		n := w.next()
+		if n == nil {
+			break
+		}
+		if slot, ok := p.try(n, Open, -1); ok {
+			return slot, true
+		}
+	}
+	return Slot{}, false
 }
 
 // stands says whether n counts as an owner: a node that can't take general work has

@@ -65,6 +65,30 @@ func TestPickOverflowsInRingOrder(t *testing.T) {
 	}
 }
 
+// The second copy of a key that is about to change is made where the new key lives.
+func TestPickOverflowsToTheOwnersOfTheNextKey(t *testing.T) {
+	for key := range uint64(50) {
+		r := newRing(t, names(6), Options{Floor: 2 * Unit, Margin: -1})
+		next := key + 1000
+		owner, heir := r.Owners(key, 1, nil)[0], r.Owners(next, 1, nil)[0]
+		if owner == heir {
+			continue
+		}
+		for range 2 {
+			if s := pick(t, r, Query{Key: key, Next: next}, Owner); s.Node() != owner {
+				t.Fatalf("key %d: the owner is passed over while it has room", key)
+			}
+		}
+		if s := pick(t, r, Query{Key: key, Next: next}, Overflow); s.Node() != heir || s.Rank() != -1 {
+			t.Fatalf("key %d: overflow at %s, rank %d, want %s", key, s.Node().Name(), s.Rank(), heir.Name())
+		}
+		pick(t, r, Query{Key: key, Next: next}, Overflow)
+		if s := pick(t, r, Query{Key: key, Next: next}, Overflow); s.Node() == heir || s.Node() == owner {
+			t.Fatalf("key %d: %s is above its bound", key, s.Node().Name())
+		}
+	}
+}
+
 func TestPickBoundNodeFirst(t *testing.T) {
 	r := newRing(t, names(6), Options{})
 	order := r.Owners(7, 6, nil)
@@ -300,6 +324,9 @@ func TestExplainAgreesWithPick(t *testing.T) {
 		}
 		if rapid.Bool().Draw(t, "tried") {
 			q.Tried = append(q.Tried, r.Nodes()[rapid.IntRange(0, n-1).Draw(t, "which tried")])
+		}
+		if rapid.Bool().Draw(t, "changing") {
+			q.Next = rapid.Uint64Range(1, 1<<20).Draw(t, "next")
 		}
 		e := r.Explain(&q)
 		slot, reason, refusal := r.Pick(&q)

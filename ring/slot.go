@@ -43,7 +43,7 @@ func newSlot(n *Node, work int64, rank int) Slot {
 func (s *Slot) Node() *Node { return s.node }
 
 // Rank is the node's place in the key's order, 0 for the first owner. It is -1 for a
-// node that a binding named, because its place is not looked up.
+// node that a binding or Query.Next named, because its place is not looked up.
 func (s *Slot) Rank() int { return int(s.rank) }
 
 // Work is the work that the slot holds now, zero once it is released.

@@ -221,6 +221,39 @@ func TestKSizer(t *testing.T) {
 	}
 }
 
+// A key that takes the place of another one has its owners from the first request on.
+func TestKSizerInherit(t *testing.T) {
+	sec := 0.0
+	z := NewKSizer(KOptions{Now: simClock(&sec), HalfLife: 10 * time.Second})
+	for range 30 {
+		for range 50 {
+			z.Observe(1, Unit, 16)
+			z.Observe(uint64(100+int(sec)%40), Unit, 16)
+		}
+		sec++
+	}
+	had := z.K(1, 16)
+	z.Inherit(1, 2)
+	if k := z.K(2, 16); k != had || k < 5 {
+		t.Errorf("K %d, the old key had %d", k, had)
+	}
+	for range 5 {
+		sec++
+		for range 50 {
+			z.Observe(2, Unit, 16)
+			z.Observe(3, Unit, 16)
+		}
+		if k := z.Observe(2, Unit, 16); k != had {
+			t.Errorf("K %d after %g s, the old key had %d", k, sec, had)
+		}
+	}
+	z.Inherit(77, 78) // nothing is known of it
+	z.Inherit(2, 2)
+	if z.K(78, 16) != 1 || z.K(2, 16) != had {
+		t.Error("inheriting nothing has changed something")
+	}
+}
+
 // Junk keys must neither grow the table nor push out a key with load.
 func TestKSizerIsBounded(t *testing.T) {
 	sec := 0.0

@@ -3,6 +3,7 @@ package fingerprint
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -150,5 +151,82 @@ func TestChurnIsBoundedAndRateLimited(t *testing.T) {
 	}
 	if after, _ := o.o.Size(); after > before+1 {
 		t.Errorf("50 prefixes in 50 ms were all looked at: %d, then %d", before, after)
+	}
+}
+
+// Peek repeats what was told, foresees what would be, and keeps nothing.
+func TestChurnPeek(t *testing.T) {
+	o := newObserver(t, ChurnOptions{})
+	o.system(fatText[:9_000])
+	told, ok := o.system(fatText[:4_000] + "~" + fatText[4_001:9_000])
+	if !ok || len(o.o.Recent()) != 1 || o.o.Recent()[0] != told {
+		t.Fatalf("%+v %v, kept %+v", told, ok, o.o.Recent())
+	}
+	peek := func(text string) (Diagnosis, bool) {
+		body := encode(chat{Messages: []map[string]any{say("system", text), say("user", "other words")}})
+		var r Result
+		if err := o.s.Scan(dialect.Chat, body, &r); err != nil {
+			t.Fatal(err)
+		}
+		return o.o.Peek("m", body, &r)
+	}
+	o.c.t = o.c.t.Add(time.Minute)
+	if d, ok := peek(fatText[:4_000] + "~" + fatText[4_001:9_000]); !ok || d.From != told.From || d.Age != 6*time.Minute {
+		t.Errorf("what was told: %+v %v", d, ok)
+	}
+	if d, ok := peek(fatText[:9_000]); ok {
+		t.Errorf("the first prefix: %+v", d)
+	}
+	for range 2 {
+		if d, ok := peek(fatText[:80] + "~" + fatText[81:9_000]); !ok || d.From > 80 || d.To <= 80 {
+			t.Errorf("what would be told: %+v %v", d, ok)
+		}
+	}
+	if n, _ := o.o.Size(); n != 2 || len(o.o.Recent()) != 1 {
+		t.Errorf("Peek kept something: %d prefixes, %+v", n, o.o.Recent())
+	}
+}
+
+// A tail behind a registered prefix is expected to move; what departs from the registered
+// text itself is told.
+func TestChurnKnowsRegisteredPrefixes(t *testing.T) {
+	o := newObserver(t, ChurnOptions{})
+	n, err := NewNamedText("rules", "", fatText[:8_000])
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.s = newScanner(t, Options{Named: []Named{n}})
+	for i := range 5 {
+		if d, ok := o.system(fatText[:8_000] + uuid(i)); ok {
+			t.Errorf("the tail was told: %+v", d)
+		}
+	}
+	if n, _ := o.o.Size(); n != 1 {
+		t.Errorf("%d prefixes are kept for one registered", n)
+	}
+	if d, ok := o.system(fatText[:1_204] + "~" + fatText[1_205:8_000] + "tail"); !ok || d.Change != ChangeText || d.From > 1_204 || d.To <= 1_204 {
+		t.Errorf("a departure from the registered text: %+v %v", d, ok)
+	}
+}
+
+// Only one new prefix per gap is read a second time, however many come at once.
+func TestChurnGapUnderConcurrentUse(t *testing.T) {
+	c := newClock()
+	o := NewChurn(ChurnOptions{Now: c.Now})
+	s := newScanner(t, Options{})
+	var wg sync.WaitGroup
+	for i := range 16 {
+		body := encode(chat{Messages: []map[string]any{say("system", uuid(i)+fatText[:5_000])}})
+		wg.Go(func() {
+			var r Result
+			if err := s.Scan(dialect.Chat, body, &r); err != nil {
+				t.Error(err)
+			}
+			o.Observe("m", body, &r)
+		})
+	}
+	wg.Wait()
+	if n, _ := o.Size(); n != 1 {
+		t.Errorf("%d prefixes were read in one gap", n)
 	}
 }

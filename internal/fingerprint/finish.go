@@ -25,7 +25,7 @@ func (p *parser) finish() {
 		r.Kind = KindNamed
 	case p.hasPrompt && p.prompt.stream > 0:
 		r.Kind = KindLead
-		r.Key = p.leadKey()
+		p.leadKey(r, p.s.cuts, p.s.lead)
 	case r.SystemBytes > 0 || p.tools != 0:
 		r.Kind = KindPrefix
 		r.StaticBytes = r.SystemBytes + rendered
@@ -119,15 +119,16 @@ func (p *parser) modelIs(name string) bool {
 	return s.End-s.Start == len(name)+2 && string(p.b[s.Start+1:s.End-1]) == name
 }
 
-// leadKey is the key of a raw completion: the head of its prompt.
-func (p *parser) leadKey() uint64 {
+// leadKey keys a raw completion by the head of its prompt that ends at cut at.
+func (p *parser) leadKey(r *Result, cuts []cut, at int) {
 	m := &p.prompt
 	context := namedContext(p.base(), m)
-	if m.sumsN > p.s.lead {
-		p.r.StaticBytes = p.s.cuts[p.s.lead].length
-		return fold('l', context, p.content.sums[m.sumsAt+p.s.lead])
+	if m.sumsN > at {
+		r.StaticBytes = cuts[at].length
+		r.Key = fold('l', context, p.content.sums[m.sumsAt+at])
+		return
 	}
-	return fold('l', context, m.content)
+	r.StaticBytes, r.Key = 0, fold('l', context, m.content)
 }
 
 // sessionKey keys a request without a static prefix by its conversation, so that it

@@ -89,10 +89,12 @@ func (d Depth) String() string {
 
 // Advice is what a Learner makes of one request.
 type Advice struct {
-	Key   uint64 // place by it; 0 with DepthNone
-	Next  uint64 // the key it becomes when proven warm; 0 = no change is due
-	Depth Depth
-	Bytes int // canonical bytes of system text that Next, or else Key, covers
+	Key    uint64 // place by it; 0 with DepthNone
+	Next   uint64 // the key it becomes when proven warm; 0 = no change is due
+	Moved  uint64 // the key until this call, if this very call made the change; else 0
+	Family uint64 // the same for all prefixes with this key, before and after a change; 0 with DepthNone
+	Depth  Depth
+	Bytes  int // canonical bytes of system text that Next, or else Key, covers
 
 	// Volatile is set while the text behind the shared head changes with every request.
 	// The first difference lies in [From, To) of the canonical text of leading message
@@ -103,6 +105,7 @@ type Advice struct {
 
 // family is a set of prefixes with one key.
 type family struct {
+	id    uint64 // the digest that it was founded with
 	key   atomic.Uint64
 	next  atomic.Uint64
 	bytes atomic.Int64
@@ -156,11 +159,12 @@ func NewLearner(o LearnerOptions) *Learner {
 
 // Place says what to key a request by, and learns from it. r must hold the Scan of the
 // request and be of KindPrefix; other kinds have their key and are returned as they are.
-// warm reports whether a key has an owner that is proven warm; it is asked only while a
-// change is due, and nil means no.
-func (l *Learner) Place(model string, r *Result, warm func(key uint64) bool) Advice {
-	if r.Kind != KindPrefix || r.SystemBytes == 0 {
-		return Advice{Key: r.Key, Bytes: r.SystemBytes}
+// warm reports whether the key next has an owner that is proven warm, so that nothing warm
+// is lost when it takes the place of key; it is asked only while a change is due, possibly
+// with a lock held, and nil means no.
+func (l *Learner) Place(model string, r *Result, warm func(key, next uint64) bool) Advice {
+	if !r.Learnable() {
+		return Advice{Key: r.Key, Family: r.Key, Bytes: r.SystemBytes}
 	}
 	group := r.Group(model)
 	now := l.o.Now().UnixNano()
@@ -182,21 +186,27 @@ func (l *Learner) Place(model string, r *Result, warm func(key uint64) bool) Adv
 	return e.family.advice(warm)
 }
 
+// Learnable says whether a Learner has a say in the key: no registered prefix matched, and
+// there is text that may have a volatile part.
+func (r *Result) Learnable() bool { return r.Kind == KindPrefix && r.SystemBytes > 0 }
+
 func (e *learned) touch(now int64) {
 	e.hits.Add(1)
 	e.seen.Store(now)
 }
 
-func (f *family) advice(warm func(uint64) bool) Advice {
-	a := Advice{Key: f.key.Load(), Next: f.next.Load(), Bytes: int(f.bytes.Load())}
+func (f *family) advice(warm func(key, next uint64) bool) Advice {
+	a := Advice{Key: f.key.Load(), Next: f.next.Load(), Family: f.id, Bytes: int(f.bytes.Load())}
 	if f.many.Load() {
 		a.Depth = DepthHead
 	}
 	if a.Next == a.Key {
 		a.Next = 0
 	}
-	if a.Next != 0 && warm != nil && warm(a.Next) {
-		f.key.CompareAndSwap(a.Key, a.Next)
+	if a.Next != 0 && warm != nil && warm(a.Key, a.Next) {
+		if f.key.CompareAndSwap(a.Key, a.Next) {
+			a.Moved = a.Key
+		}
 		a.Key, a.Next = a.Next, 0
 	}
 	return a
@@ -230,13 +240,11 @@ func (l *Learner) admit(e *learned, key uint64, now int64, proven bool) {
 		return
 	}
 	at := l.blocks[fold('g', e.group, blocks[known].Hash)]
-	whole := blocks[len(blocks)-1].Pos
-	longer := max(whole, at.family.whole)
-	if at.pos >= whole && at.family.whole == whole { // its entry was dropped, its blocks were not
+	switch whole := blocks[len(blocks)-1].Pos; {
+	case at.pos >= whole && at.family.whole == whole: // its entry was dropped, its blocks were not
 		e.family = at.family
 		return
-	}
-	if at.pos >= l.o.MinBytes && float64(at.pos) >= l.o.Share*float64(longer) {
+	case l.kin(at, whole):
 		at.family.join(at)
 		e.family = at.family
 		return
@@ -252,12 +260,22 @@ func (l *Learner) admit(e *learned, key uint64, now int64, proven bool) {
 	e.family = l.found(e.group, blocks, known+1, key, now)
 }
 
+// kin says whether a prefix of so many bytes, which shares the family's text up to at,
+// belongs to it.
+func (l *Learner) kin(at *node, whole int) bool {
+	longer := max(whole, at.family.whole)
+	return at.pos >= l.o.MinBytes && float64(at.pos) >= l.o.Share*float64(longer)
+}
+
 // deepest returns the index of the last block that is known, -1 for none. Blocks are
-// nested: all before a known one are known, unless they were evicted.
+// nested: all before a known one are known, unless they were evicted. They are marked as
+// seen now, unless now is 0.
 func (l *Learner) deepest(group uint64, blocks []Block, now int64) int {
 	i, _ := slices.BinarySearchFunc(blocks, true, func(b Block, _ bool) int {
 		if n := l.blocks[fold('g', group, b.Hash)]; n != nil {
-			n.seen = now
+			if now > 0 {
+				n.seen = now
+			}
 			return -1
 		}
 		return 1
@@ -267,7 +285,7 @@ func (l *Learner) deepest(group uint64, blocks []Block, now int64) int {
 
 // found starts a family with all blocks from index from on.
 func (l *Learner) found(group uint64, blocks []Block, from int, key uint64, now int64) *family {
-	f := &family{whole: blocks[len(blocks)-1].Pos}
+	f := &family{id: key, whole: blocks[len(blocks)-1].Pos}
 	f.key.Store(key)
 	f.bytes.Store(int64(f.whole))
 	for _, b := range blocks[from:] {
@@ -322,7 +340,7 @@ func (n *node) judge(limit int) bool {
 }
 
 // fallback advises for a prefix that passes by behind volatile text.
-func (l *Learner) fallback(e *learned, warm func(uint64) bool) Advice {
+func (l *Learner) fallback(e *learned, warm func(key, next uint64) bool) Advice {
 	n := e.leaves
 	a := Advice{Depth: DepthNone, Volatile: true, Message: e.first.Message, To: e.first.Offset}
 	a.From = max(0, a.To-(e.first.Pos-n.pos))
@@ -332,12 +350,13 @@ func (l *Learner) fallback(e *learned, warm func(uint64) bool) Advice {
 	if n.head == nil {
 		// The family that was here first keeps its depth and lends its key, which is
 		// where the head is warm.
-		n.head = &family{whole: n.pos}
+		n.head = &family{id: n.hash, whole: n.pos}
 		n.head.key.Store(n.family.key.Load())
 		n.head.join(n)
 	}
 	b := n.head.advice(warm)
-	a.Key, a.Next, a.Bytes, a.Depth = b.Key, b.Next, n.pos, DepthHead
+	a.Key, a.Next, a.Moved, a.Family = b.Key, b.Next, b.Moved, b.Family
+	a.Bytes, a.Depth = n.pos, DepthHead
 	return a
 }
 
@@ -374,11 +393,4 @@ func (l *Learner) evictBlock() {
 		}
 	}
 	delete(l.blocks, oldest)
-}
-
-// Size is how many prefixes and blocks are remembered, for a gauge.
-func (l *Learner) Size() (prefixes, blocks int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return int(l.size.Load()), len(l.blocks)
 }

@@ -166,18 +166,18 @@ func TestDepthChangesOnlyWhenTheNewKeyIsWarm(t *testing.T) {
 		t.Fatalf("%+v", first)
 	}
 	var asked uint64
-	no := func(k uint64) bool { asked = k; return false }
+	no := func(_, k uint64) bool { asked = k; return false }
 	second := l.Place("m", chatWith(t, s, fatText+minute(10)), no)
 	if second.Key != first.Key || second.Next == 0 || asked != second.Next {
 		t.Fatalf("before the proof: %+v, asked %x", second, asked)
 	}
-	yes := func(k uint64) bool { return k == second.Next }
+	yes := func(_, k uint64) bool { return k == second.Next }
 	third := l.Place("m", chatWith(t, s, fatText+minute(20)), yes)
-	if third.Key != second.Next || third.Next != 0 {
+	if third.Key != second.Next || third.Next != 0 || third.Moved != second.Key || third.Family != first.Family {
 		t.Fatalf("after the proof: %+v", third)
 	}
 	again := l.Place("m", chatWith(t, s, fatText+minute(0)), no)
-	if again.Key != second.Next {
+	if again.Key != second.Next || again.Moved != 0 {
 		t.Fatalf("the first member stayed behind: %+v", again)
 	}
 
@@ -251,7 +251,7 @@ func TestLearnerUnderConcurrentUse(t *testing.T) {
 	for g := range 8 {
 		wg.Go(func() {
 			for i := range 200 {
-				l.Place("m", chatWith(t, s, fatText[:20_000]+minute(i+g)), func(uint64) bool { return i%3 == 0 })
+				l.Place("m", chatWith(t, s, fatText[:20_000]+minute(i+g)), func(_, _ uint64) bool { return i%3 == 0 })
 				l.Place("m", chatWith(t, s, uuid(i)+fatText[:20_000]), nil)
 			}
 		})

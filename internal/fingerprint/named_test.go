@@ -215,3 +215,35 @@ func TestBlocksAreNestedAndComparable(t *testing.T) {
 		t.Error("the last block is not the prefix")
 	}
 }
+
+// One scanner serves pools with different leads: Lead gives the key that a scanner with that
+// lead alone would have given.
+func TestLeadAfterTheScan(t *testing.T) {
+	leads := []int{100, 256, 5_000, 20_000}
+	shared := newScanner(t, Options{CompletionsLead: 5_000, OtherLeads: leads})
+	for _, size := range []int{0, 50, 100, 101, 6_000, 50_000} {
+		body := encode(map[string]any{"model": "m", "prompt": fatText[:size]})
+		for _, lead := range leads {
+			var want, got Result
+			if err := newScanner(t, Options{CompletionsLead: lead}).Scan(dialect.Completions, body, &want); err != nil {
+				t.Fatal(err)
+			}
+			if err := shared.Scan(dialect.Completions, body, &got); err != nil {
+				t.Fatal(err)
+			}
+			if ok := shared.Lead(&got, lead); !ok || got.Key != want.Key || got.Kind != want.Kind || got.StaticBytes != want.StaticBytes {
+				t.Errorf("%d bytes, lead %d: %v %v %d, want %v %d", size, lead, ok, got.Kind, got.StaticBytes, want.Kind, want.StaticBytes)
+			}
+		}
+		var r Result
+		if err := shared.Scan(dialect.Completions, body, &r); err != nil {
+			t.Fatal(err)
+		}
+		if key := r.Key; r.Kind == KindLead && (shared.Lead(&r, 77) || r.Key != key) {
+			t.Errorf("%d bytes: a lead that was not registered is taken", size)
+		}
+	}
+	if _, err := NewScanner(Options{OtherLeads: []int{0}}); err == nil {
+		t.Error("a lead of 0 is taken")
+	}
+}

@@ -1,6 +1,7 @@
 package fingerprint
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -33,6 +34,9 @@ type Options struct {
 	// prompt are its key when no Named matches; a shorter prompt is keyed whole.
 	// 0 = 4096; at least 1.
 	CompletionsLead int
+	// OtherLeads are further lengths that Lead can be asked for, so that pools with
+	// different leads share a Scanner: which pool a body is for is known after its scan.
+	OtherLeads []int
 	// MaxDepth bounds the nesting of a body. 0 = 512; at most 1024.
 	MaxDepth int
 	// MaxBoundaries bounds Result.Boundaries. 0 = 256; at least 2.
@@ -63,8 +67,8 @@ func NewScanner(o Options) (*Scanner, error) {
 		return nil, fmt.Errorf("cannot make scanner: depth limit %d is not in 8..%d", s.maxDepth, MaxMaxDepth)
 	case s.maxBoundaries < 2:
 		return nil, fmt.Errorf("cannot make scanner: boundary limit %d is below 2", s.maxBoundaries)
-	case lead < 1:
-		return nil, fmt.Errorf("cannot make scanner: completions lead %d is below 1", lead)
+	case slices.Min(append(slices.Clip(o.OtherLeads), lead)) < 1:
+		return nil, fmt.Errorf("cannot make scanner: completions lead %d is below 1", slices.Min(append(slices.Clip(o.OtherLeads), lead)))
 	case len(o.Named) > MaxNamed:
 		return nil, fmt.Errorf("cannot make scanner: %d named prefixes are more than %d", len(o.Named), MaxNamed)
 	}
@@ -73,7 +77,7 @@ func NewScanner(o Options) (*Scanner, error) {
 			return nil, fmt.Errorf("cannot make scanner: named prefix %q (number %d) was not built by this package", n.Name, i)
 		}
 	}
-	s.register(lead)
+	s.register(lead, o.OtherLeads)
 	return s, nil
 }
 
@@ -85,8 +89,8 @@ func orDefault(v, d int) int {
 }
 
 // register lays out all lengths at which a stream is cut, in order.
-func (s *Scanner) register(lead int) {
-	lengths := append(blockLengths(), lead)
+func (s *Scanner) register(lead int, others []int) {
+	lengths := append(append(blockLengths(), lead), others...)
 	for _, n := range s.named {
 		if n.Length > 0 {
 			lengths = append(lengths, n.Length)
@@ -125,6 +129,20 @@ func blockLengths() []int {
 		out = append(out, n)
 	}
 	return out
+}
+
+// Lead changes the key of a raw completion, which s has scanned into r, to its first n
+// canonical bytes: n is one of Options.CompletionsLead and OtherLeads. It reports whether it
+// could; a key of another kind is none of its business and stays.
+func (s *Scanner) Lead(r *Result, n int) bool {
+	if r.Kind != KindLead {
+		return true
+	}
+	at, ok := slices.BinarySearchFunc(s.cuts, n, func(c cut, n int) int { return cmp.Compare(c.length, n) })
+	if ok {
+		r.p.leadKey(r, s.cuts, at)
+	}
+	return ok
 }
 
 // Named returns a copy of the registered prefix i, as Result.Named numbers them.

@@ -59,6 +59,31 @@ func (t *Table) Observe(node uint32, fp uint64, e Evidence) {
 	s.wake(fp)
 }
 
+// Inherit lets a prefix have what is proven of another one on a node: the caller knows that
+// from contains to, so that where from is warm, to is. What is known of to itself stays.
+func (t *Table) Inherit(node uint32, from, to uint64) {
+	e := t.find(node, from)
+	if e == nil || from == to {
+		return
+	}
+	word, stamp, static := e.meta.Load(), e.stamp.Load(), e.static.Load()
+	if w, _, ok := t.judge(e, node, from, t.nodes.get(node), t.ms()); !ok || w != Warm {
+		return
+	}
+	s := t.shard(to)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if old := t.find(node, to); old != nil && old.meta.Load() != 0 {
+		return
+	}
+	if en := t.claim(s, node, to); en != nil {
+		en.stamp.Store(stamp)
+		en.static.Store(static)
+		en.meta.Store(word)
+		s.wake(to)
+	}
+}
+
 // written is how many tokens beside the static prefix the request put into the cache.
 func (e *Evidence) written() int64 {
 	if e.Kind != Usage || e.Prompt <= 0 {

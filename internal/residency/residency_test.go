@@ -167,6 +167,40 @@ func TestAgeIsThatOfTheProof(t *testing.T) {
 	}
 }
 
+// A prefix has what is proven of a longer one, for as long, and nothing else.
+func TestInherit(t *testing.T) {
+	tab, clock := newTable(Options{})
+	tab.Observe(1, 7, hit(60000))
+	tab.Observe(2, 7, Evidence{Kind: Removed})
+	tab.Observe(3, 8, Evidence{Kind: Proof, Static: 50000})
+	tab.Observe(3, 7, hit(60000))
+	clock.pass(10 * time.Minute)
+	for node := range uint32(5) {
+		tab.Inherit(node, 7, 8)
+	}
+	want(t, tab, 1, 8, Warm)
+	want(t, tab, 2, 8, Unknown)
+	want(t, tab, 3, 8, Warm)
+	want(t, tab, 4, 8, Unknown)
+	if _, age := tab.Warmth(1, 8); age != 10*time.Minute {
+		t.Errorf("the proof has become %v old", age)
+	}
+	clock.pass(6 * time.Minute)
+	want(t, tab, 1, 8, Unknown)
+	tab.Inherit(1, 7, 9)
+	want(t, tab, 1, 9, Unknown)
+
+	tab.Observe(1, 7, hit(60000))
+	tab.Observe(1, 10, Evidence{Kind: Prefill, Static: 60000})
+	tab.Inherit(1, 7, 10)
+	clock.pass(8 * time.Minute)
+	want(t, tab, 1, 10, Unknown) // its own evidence stayed
+	tab.Inherit(1, 7, 7)
+	want(t, tab, 1, 7, Warm)
+	tab.Forget(1, Restart)
+	want(t, tab, 1, 8, Cold)
+}
+
 func TestRestartIsCold(t *testing.T) {
 	for why := range Gone + 1 {
 		tab, clock := newTable(Options{})
