@@ -18,6 +18,7 @@ type endpoint struct {
 	kick  chan struct{} // asks the check loop to look now
 	first Target        // the node it was made for: address and TLS; never changed
 	key   atomic.Pointer[func() string]
+	rest  rest // shared by both loops
 }
 
 // setKey takes the key of the latest configuration; a running loop uses it at once.
@@ -35,6 +36,7 @@ func (m *Manager) client(ep *endpoint) *client {
 		panic("BUG: target was not checked: " + err.Error())
 	}
 	c.key = func() string { return (*ep.key.Load())() }
+	c.rest = &ep.rest
 	return c
 }
 
@@ -54,12 +56,6 @@ func (ep *endpoint) wake() {
 	case ep.kick <- struct{}{}:
 	default:
 	}
-}
-
-// jitter spreads d by a tenth either way, so that a fleet that was started at once is
-// not asked at once for ever.
-func (m *Manager) jitter(d time.Duration) time.Duration {
-	return d + time.Duration((m.opt.Rand()-0.5)*0.2*float64(d))
 }
 
 // scraper is the loop of an endpoint that reads the metrics page.
@@ -93,7 +89,7 @@ func (m *Manager) scrape(ctx context.Context, ep *endpoint) {
 		if r.blames() {
 			period *= 10 // switched off, or the key is wrong: no use asking each second
 		}
-		t.Reset(max(period-time.Since(start), 0))
+		t.Reset(m.untilBeat(start.Add(period), m.opt.Metrics.Period))
 	}
 }
 
@@ -186,7 +182,7 @@ func (k *checker) round(ctx context.Context) time.Duration {
 		// more often would only add to its load (SGLang issue 22511).
 		period = min(period, time.Second)
 	}
-	return max(m.jitter(period)-time.Since(start), 10*time.Millisecond)
+	return max(m.untilBeat(start.Add(m.jitter(period)), m.opt.Metrics.Period), 10*time.Millisecond)
 }
 
 func (k *checker) askModels(ctx context.Context, healthy bool) {
@@ -255,6 +251,7 @@ func (k *checker) fetch(ctx context.Context, path string, limit time.Duration) r
 // proof that the core behind the front end works.
 func (m *Manager) trial(ctx context.Context, ep *endpoint, model, rank string) result {
 	c := m.client(ep)
+	c.rest = new(rest) // a connection of its own: what is on trial should not hold up probes
 	defer c.close()
 	if rank != "" {
 		c.extra = dialect.RankHeader(ep.id.engine) + ": " + rank + "\r\n"

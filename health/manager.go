@@ -19,7 +19,8 @@ const tick = 250 * time.Millisecond
 
 // Manager watches a set of nodes. See the package comment for what it guarantees.
 type Manager struct {
-	opt Options
+	opt  Options
+	made time.Time // where the grid of wake-ups begins
 
 	byName atomic.Pointer[map[string]*node] // for Report; replaced, never changed
 	retry  atomic.Pointer[map[string]time.Duration]
@@ -53,7 +54,7 @@ func New(o Options) (*Manager, error) {
 	if err := o.fill(); err != nil {
 		return nil, err
 	}
-	m := &Manager{opt: o, endpoints: map[endpointID]*endpoint{}, operators: map[string]operator{}}
+	m := &Manager{opt: o, made: time.Now(), endpoints: map[endpointID]*endpoint{}, operators: map[string]operator{}}
 	m.byName.Store(&map[string]*node{})
 	m.retry.Store(&map[string]time.Duration{})
 	return m, nil

@@ -20,8 +20,9 @@ import (
 
 // memNet is a network in memory, so that whole fleets run on synctest's clock.
 type memNet struct {
-	mu   sync.Mutex
-	open map[string]*memListener
+	mu    sync.Mutex
+	open  map[string]*memListener
+	dials int
 }
 
 type memListener struct {
@@ -43,6 +44,7 @@ func (l *memListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 func (n *memNet) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	n.mu.Lock()
+	n.dials++
 	l := n.open[addr]
 	n.mu.Unlock()
 	if l == nil {

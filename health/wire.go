@@ -32,17 +32,10 @@ type client struct {
 	key   func() string
 	extra string // further header lines, each with its line end
 
-	conn   net.Conn
-	br     *bufio.Reader // for heads and framing
-	in     io.Reader     // what br reads from
-	unhook func() bool   // undoes the cancellation of conn
-	used   time.Time     // end of the last exchange on conn
-	out    []byte        // request under construction
+	rest  *rest  // where connections rest between exchanges
+	*line        // of the exchange; nil = none
+	out   []byte // request under construction
 }
-
-// maxIdle is how long a connection may rest before it is reused. Both engines close
-// theirs after 5 s (VLLM_HTTP_TIMEOUT_KEEP_ALIVE, SGLANG_TIMEOUT_KEEP_ALIVE).
-const maxIdle = 3 * time.Second
 
 // maxBody bounds an answer: 16 data-parallel ranks make a page of about 1 MB.
 const maxBody = 16 << 20
@@ -76,7 +69,7 @@ func newClient(o *Options, t *Target) (*client, error) {
 	c := &client{
 		dial: o.Dial, host: u.Host, key: t.APIKey,
 		base: strings.TrimRight(u.EscapedPath(), "/"),
-		br:   bufio.NewReaderSize(nil, 4<<10),
+		rest: new(rest),
 	}
 	port := u.Port()
 	if u.Scheme == "https" {
@@ -110,10 +103,8 @@ func (c *client) do(ctx context.Context, method, path string, body []byte, limit
 	}
 	var r result
 	for {
-		if c.conn != nil && start.Sub(c.used) > maxIdle {
-			c.close()
-		}
-		reused := c.conn != nil
+		c.line = c.rest.take(start)
+		reused := c.line != nil
 		var stale bool
 		r, stale = c.exchange(ctx, start.Add(limit), read)
 		if !stale || !reused {
@@ -121,8 +112,9 @@ func (c *client) do(ctx context.Context, method, path string, body []byte, limit
 		}
 	}
 	r.took = time.Since(start)
+	c.rest.give(c.line) // nil after an error, or when the engine is about to close
+	c.line = nil
 	if r.err != nil {
-		c.close()
 		r.err = fmt.Errorf("cannot get %s: %w", path, r.err)
 	}
 	return r
@@ -160,22 +152,22 @@ func (c *client) build(method, path string, body []byte) error {
 // exchange sends the request and reads the answer. stale says that the connection
 // ended before the first byte of an answer.
 func (c *client) exchange(ctx context.Context, deadline time.Time, read func([]byte) error) (r result, stale bool) {
-	if c.conn == nil {
+	if c.line == nil {
 		if err := c.connect(ctx, deadline); err != nil {
 			return result{answer: classify(err), err: err}, false
 		}
 	}
 	_ = c.conn.SetDeadline(deadline)
 	if err := ctx.Err(); err != nil { // after SetDeadline, which undoes a cancellation
-		c.close()
+		c.drop()
 		return result{answer: broken, err: err}, false
 	}
 	if _, err := c.conn.Write(c.out); err != nil {
-		c.close()
+		c.drop()
 		return result{answer: classify(err), err: err}, true
 	}
 	if _, err := c.br.Peek(1); err != nil {
-		c.close()
+		c.drop()
 		if err == io.EOF {
 			err = io.ErrUnexpectedEOF
 		}
@@ -190,7 +182,7 @@ func (c *client) exchange(ctx context.Context, deadline time.Time, read func([]b
 		err = c.body(&h, read)
 	}
 	if err != nil {
-		c.close()
+		c.drop()
 		if errors.Is(err, ErrTruncated) || errors.Is(err, ErrNotMetrics) {
 			return result{answer: unclean, status: h.status, err: err}, false
 		}
@@ -198,7 +190,7 @@ func (c *client) exchange(ctx context.Context, deadline time.Time, read func([]b
 	}
 	c.used = time.Now()
 	if h.close {
-		c.close()
+		c.drop()
 	}
 	return result{answer: answered, status: h.status}, false
 }
@@ -218,20 +210,25 @@ func (c *client) connect(ctx context.Context, deadline time.Time) error {
 		}
 		conn = t
 	}
-	c.conn = conn
-	c.in = conn
-	c.br.Reset(conn)
-	c.unhook = context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	c.line = &line{
+		conn: conn, in: conn, br: bufio.NewReaderSize(conn, 4<<10),
+		unhook: context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }),
+	}
 	return nil
 }
 
-func (c *client) close() {
-	if c.conn == nil {
-		return
+// drop ends the connection in use.
+func (c *client) drop() {
+	if c.line != nil {
+		c.line.end()
+		c.line = nil
 	}
-	c.unhook()
-	_ = c.conn.Close()
-	c.conn = nil
+}
+
+// close ends the client's connection, in use or at rest.
+func (c *client) close() {
+	c.drop()
+	c.rest.close()
 }
 
 // classify sorts a network error.

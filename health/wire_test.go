@@ -359,7 +359,7 @@ func FuzzWireAgainstNetHTTP(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		in := bytes.NewReader(raw)
-		c := &client{br: bufio.NewReaderSize(in, 4096), in: in}
+		c := &client{line: &line{br: bufio.NewReaderSize(in, 4096), in: in}}
 		h, err := c.head()
 		var body []byte
 		if err == nil {
