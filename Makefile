@@ -3,7 +3,7 @@ GO      ?= go
 BIN     := bin/prefixring
 LINT    := $(GO) tool -modfile=lint/go.mod
 
-.PHONY: help build demo test lint bench fuzz e2e e2e-vllm compare soak clean fmt
+.PHONY: help build demo test lint bench fuzz e2e e2e-vllm e2e-k8s chaos compare soak clean fmt
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ e2e: build ## the official Python clients against serve and simulated engines
 
 e2e-vllm: build ## two real vLLM CPU engines behind serve (several minutes, about 7 GiB)
 	scripts/e2e-vllm.sh
+
+e2e-k8s: ## Kubernetes discovery against a real kube-apiserver and etcd (first run: compiles them, 10 minutes)
+	scripts/e2e-k8s.sh
 
 compare: build ## CPU per proxied request beside nginx and HAProxy (and PEERS=folder of other routers)
 	scripts/compare.sh

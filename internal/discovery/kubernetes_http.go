@@ -31,6 +31,9 @@ func podClient() (*http.Client, error) {
 		TLSHandshakeTimeout:   5 * time.Second,
 		ResponseHeaderTimeout: 15 * time.Second, // of the head; a watch's body may take as long as it likes
 		ForceAttemptHTTP2:     true,
+		// A connection that went dead without an error is found by its own pings, watch or no
+		// watch: the next list would go over the same one (field case B61).
+		HTTP2: &http.HTTP2Config{SendPingTimeout: 10 * time.Second, PingTimeout: 5 * time.Second},
 	}}, nil
 }
 
