@@ -183,6 +183,7 @@ func (f *fleet) follow(s *health.Status) (lost bool) {
 		return false
 	}
 	m.level, m.state = s.Level, s.State
+	m.forbid()
 	models := slices.Concat(s.Models, s.Adapters)
 	if len(models) > 0 && !slices.Equal(models, m.models) {
 		m.models = models
@@ -202,6 +203,7 @@ func (f *fleet) follow(s *health.Status) (lost bool) {
 	if s.Epoch != m.epoch {
 		m.epoch = s.Epoch
 		p.residency.Forget(n.ID(), residency.Restart)
+		p.bindings.EvictTarget(uint64(n.ID())) // what they led to is not in cache any more
 		return true
 	}
 	return false

@@ -20,6 +20,7 @@ import (
 // reloads, so that counters and warmth do, too.
 type pool struct {
 	name      string
+	affinity  proxy.Affinity
 	conf      *config.Pool
 	ring      *ring.Ring
 	sizer     *ring.KSizer
@@ -39,12 +40,12 @@ func newPool(name string, conf *config.Pool, b *config.Bindings) (*pool, error) 
 	if err != nil {
 		return nil, err
 	}
-	store, err := newBindings(b)
+	store, err := newBindings(b, conf)
 	if err != nil {
 		return nil, err
 	}
 	return &pool{
-		name: name, bindings: store, conf: conf, ring: r,
+		name: name, bindings: store, affinity: newAffinity(b, conf), conf: conf, ring: r,
 		sizer:     ring.NewKSizer(ring.KOptions{}),
 		residency: residency.New(residency.Options{}),
 	}, nil
@@ -75,13 +76,20 @@ func (p *pool) fill(members []*member) error {
 	for _, m := range members {
 		list = append(list, ring.Member{Name: m.conf.Name, Weight: m.conf.Weight, Value: m.upstream, Level: m.level})
 	}
+	before := p.ring.Nodes()
 	if err := p.ring.Apply(list); err != nil {
 		return err
+	}
+	for _, n := range before {
+		if n.Gone() {
+			p.bindings.EvictTarget(uint64(n.ID()))
+		}
 	}
 	for _, m := range members {
 		n := p.ring.Node(m.conf.Name)
 		n.SetValue(m.upstream)
 		n.SetLevel(m.level)
+		m.forbid()
 	}
 	return nil
 }
@@ -95,7 +103,7 @@ func (p *pool) route(members []*member) *proxy.Pool {
 	slices.Sort(models)
 	return &proxy.Pool{
 		Name: p.name, Models: slices.Compact(models), Aliases: p.conf.Aliases, Salt: p.conf.Salt,
-		Ring: p.ring, Scanner: p.scanner, Named: p.known.names(), Residency: p.residency, Bindings: p.bindings, Owners: p.owners,
+		Ring: p.ring, Scanner: p.scanner, Named: p.known.names(), Residency: p.residency, Bindings: p.bindings, Affinity: p.affinity, Owners: p.owners,
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/prefixring/prefixring/internal/dialect"
 	"github.com/prefixring/prefixring/internal/fingerprint"
 	"github.com/prefixring/prefixring/internal/proxy"
+	"github.com/prefixring/prefixring/internal/session"
 	"github.com/prefixring/prefixring/internal/telemetry"
 	"github.com/prefixring/prefixring/prewarm"
 	"github.com/prefixring/prefixring/ring"
@@ -19,6 +20,8 @@ type fleetView struct {
 	Ready  string     `json:"ready"` // "yes", or why not
 	Nodes  []nodeView `json:"nodes"`
 	Totals totalView  `json:"totals"`
+
+	Bindings map[string]session.Stats `json:"bindings,omitempty"` // by pool, where they are on
 
 	Prewarm []prewarm.CellStatus `json:"prewarm,omitempty"` // without a manifest there is none
 }
@@ -68,6 +71,7 @@ func (f *fleet) view(t *telemetry.Totals) fleetView {
 		v.Totals.HitRate = &rate
 	}
 	v.Prewarm = f.warmCells()
+	v.Bindings = f.bindingStats()
 	statuses := f.health.Snapshot()
 	f.mu.Lock()
 	defer f.mu.Unlock()

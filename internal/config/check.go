@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -36,6 +37,8 @@ func (c *Config) check(v *validator) {
 			names[name] = true
 		}
 	}
+	oneOf(v, "bindings.mode", c.Bindings.Mode, "conversation", "user")
+	oneOf(v, "bindings.preset", c.Bindings.Preset, "strict", "hosted")
 	within(v, "bindings.ttl", c.Bindings.TTL.D(), time.Second, 86400*time.Second)
 	ranged(v, "bindings.max", c.Bindings.Max, 1, 10_000_000)
 	if l := c.Telemetry.LogLevel; l != "" && !slices.Contains([]string{"debug", "info", "warn", "error"}, l) {
@@ -143,6 +146,13 @@ func ranged[T int | float64 | Size](v *validator, path string, x, low, high T) {
 func within(v *validator, path string, x, low, high time.Duration) {
 	if x != 0 && (x < low || x > high) {
 		v.fail(path, "%v is not within %v..%v", x, low, high)
+	}
+}
+
+// oneOf notes a word that is none of those known. Empty is unset.
+func oneOf(v *validator, path, word string, known ...string) {
+	if word != "" && !slices.Contains(known, word) {
+		v.fail(path, "%q is none of %s", word, strings.Join(known, ", "))
 	}
 }
 

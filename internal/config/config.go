@@ -63,7 +63,8 @@ type Pool struct {
 	Engines    []Engine          `yaml:"engines"`
 	APIKeyFile string            `yaml:"api_key_file"` // the engines' key; read anew when it changes; default: none is sent
 	TLS        ClientTLS         `yaml:"tls"`
-	Salt       string            `yaml:"salt"` // mixed into every fingerprint of the pool; default none
+	Salt       string            `yaml:"salt"`     // mixed into every fingerprint of the pool; default none
+	Bindings   *bool             `yaml:"bindings"` // false = none in this pool; default: as bindings.enabled says
 	Placement  Placement         `yaml:"placement"`
 	Health     Health            `yaml:"health"`
 }
@@ -125,6 +126,8 @@ type Retry struct {
 // first two.
 type Bindings struct {
 	Enabled bool     `yaml:"enabled"` // default false
+	Mode    string   `yaml:"mode"`    // conversation (default), or user: one binding per tenant, principal and model
+	Preset  string   `yaml:"preset"`  // strict = a client's own 4xx evicts as well; hosted = ttl 300s; default: neither
 	TTL     Duration `yaml:"ttl"`     // fixed at creation; default 900s, 1s..86400s
 	Uses    int      `yaml:"uses"`    // default 100; negative = no limit
 	Max     int      `yaml:"max"`     // default 10000

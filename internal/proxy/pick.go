@@ -125,6 +125,7 @@ func (c *call) reserve(pool *Pool) bool {
 	ex.slot, ex.node, ex.reason, ex.held = slot, slot.Node(), reason, true
 	ex.up = ex.node.Value().(*Upstream) // the gate admits no other
 	c.use(ex)
+	c.noteFollow()
 	return true
 }
 

@@ -14,7 +14,8 @@ type binding struct {
 	now   session.Key // what this request continues; zero on a first turn
 	next  session.Key // what a later turn of it will ask for
 	found session.Binding
-	node  *ring.Node // where the earlier turns were answered, if still a member
+	node  *ring.Node // where the earlier turns were answered, if it may be asked again
+	noted bool       // followed or refused has been counted
 	scope [8]byte    // the tenant's, as octets
 }
 
@@ -31,23 +32,47 @@ func (c *call) recall() {
 	if store == nil {
 		return
 	}
-	scope := session.Scope{Tenant: b2s(b.scope[:]), Route: c.route.model, Prefix: c.key, Conversation: b2s(id)}
-	if len(id) > 0 {
+	c.nameBindings(store, id)
+	if b.found = store.Lookup(b.now); b.found.Found() {
+		b.node = c.leadsTo(store)
+	}
+}
+
+// nameBindings makes the keys of the binding that this request continues and of the one
+// that a later turn will ask for.
+func (c *call) nameBindings(store *session.Store, id []byte) {
+	b, a := &c.bound, &c.route.pool.Affinity
+	scope := session.Scope{
+		Tenant: b2s(b.scope[:]), Principal: b2s(c.span(c.scan.User)), Conversation: b2s(id), Lane: b2s(c.lane()),
+		Route: c.route.model, Prefix: c.key, Revision: a.Revision, Mode: a.Mode,
+	}
+	if len(id) > 0 || a.Mode == session.User {
 		// An explicit id is the same for all turns. It never replaces the prefix.
 		b.now = store.Key(&scope)
 		b.next = b.now
-	} else {
-		if scope.Boundary, _ = c.scan.Answered(); scope.Boundary != 0 {
-			b.now = store.Key(&scope)
-		}
-		if scope.Boundary, _ = c.scan.Last(); scope.Boundary != 0 {
-			b.next = store.Key(&scope)
-		}
+		return
 	}
-	if b.found = store.Lookup(b.now); b.found.Found() {
-		b.node = nodeByID(c.route.pool.Ring, uint32(b.found.Target))
+	if scope.Boundary, _ = c.scan.Answered(); scope.Boundary != 0 {
+		b.now = store.Key(&scope)
+	}
+	if scope.Boundary, _ = c.scan.Last(); scope.Boundary != 0 {
+		b.next = store.Key(&scope)
 	}
 }
+
+// lane is the part of an agent's work that a request belongs to, where the client says
+// so: a sub-agent has a history of its own under the same conversation id.
+func (c *call) lane() []byte {
+	for _, name := range [...]string{"X-Prefixring-Lane", "X-Openai-Subagent"} {
+		if v := c.ctx.Request.Header.Peek(name); len(v) > 0 {
+			return v
+		}
+	}
+	return nil
+}
+
+// span is the raw JSON value of a field, quotes and all: an opaque id.
+func (c *call) span(s fingerprint.Span) []byte { return c.body[s.Start:s.End] }
 
 // nodeByID looks for a member; few requests ask, and pools are small.
 func nodeByID(r *ring.Ring, id uint32) *ring.Node {
@@ -94,17 +119,37 @@ func (c *call) followed() bool {
 // success only, and forgets it on anything less.
 func (c *call) rebind(v dialect.Verdict) {
 	store := c.route.pool.Bindings
-	if store == nil {
-		return
-	}
-	if v != dialect.Success {
+	switch {
+	case store == nil:
+	case v == dialect.Success && c.ex.answered:
+		if why, unfit := c.unfit(c.node); unfit && !c.bound.next.Zero() {
+			store.Refused(why)
+			return
+		}
+		store.Bind(c.bound.next, uint64(c.node.ID()), c.bound.found.Stamp)
+	case c.clientError(v):
+		if c.route.pool.Affinity.Strict {
+			c.evict(session.ClientError)
+		}
+	case v == dialect.Failed && c.committed && !c.whole:
+		c.evict(session.Interrupted) // it was cut in the middle of an answer
+	default:
 		c.evict(reasonOf(v))
-		return
 	}
-	if c.followed() {
-		store.Follow(c.bound.now, c.bound.found.Gen)
+}
+
+// clientError reports an answer that says something of the request and nothing of the
+// engine or its cache. What the router's own key or the engine's limits caused is not
+// the client's, and a stored response that is not there any more is worth forgetting.
+func (c *call) clientError(v dialect.Verdict) bool {
+	if v != dialect.Failed || !c.ex.answered || c.status < 400 || c.status > 499 || c.head.route.Stored {
+		return false
 	}
-	store.Bind(c.bound.next, uint64(c.node.ID()), c.bound.found.Stamp)
+	switch c.status {
+	case 401, 403, 408, 429, 499:
+		return false
+	}
+	return true
 }
 
 // evict forgets the binding that this attempt followed.
@@ -136,10 +181,10 @@ func (c *call) conversationID() []byte {
 	s := c.scan
 	for _, span := range [...]fingerprint.Span{s.PromptCacheKey, s.Conversation, s.SessionID} {
 		if span.Present() {
-			return c.body[span.Start:span.End]
+			return c.span(span)
 		}
 	}
-	return nil
+	return c.ctx.Request.Header.Peek("X-Session-Id")
 }
 
 // digest hashes an id (FNV-1a, finished by mix). A collision only sends two

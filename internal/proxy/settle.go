@@ -67,11 +67,13 @@ func (c *call) verdictOf(v dialect.Verdict, why cause) dialect.Verdict {
 
 // learn feeds residency and bindings with what the response proved.
 func (c *call) learn(out dialect.Outcome, v dialect.Verdict) {
-	if c.ex.node == nil || !c.ex.answered {
+	if c.ex.node == nil {
 		return
 	}
-	c.observe(out)
-	c.bindStored()
+	if c.ex.answered {
+		c.observe(out)
+		c.bindStored()
+	}
 	c.rebind(v)
 }
 

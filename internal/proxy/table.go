@@ -22,6 +22,7 @@ type Pool struct {
 	Named     []string         // names of the registered prefixes, in the scanner's order
 	Residency *residency.Table // nil = no warm gate
 	Bindings  *session.Store   // nil = no session bindings
+	Affinity  Affinity         // how they are used
 	Salt      string           // mixed into every fingerprint, so that fleets do not share placements
 	// MaxInFlight caps the requests in flight on one node, whatever its bound. 0 = no
 	// cap: engines queue without limit by default, so health has to see it.
@@ -31,6 +32,14 @@ type Pool struct {
 	Owners func(fingerprint uint64, work int64) int
 
 	queue waitQueue
+}
+
+// Affinity says how a pool's bindings are used. The zero value follows conversations and
+// forgives a client's own errors.
+type Affinity struct {
+	Mode     session.Mode
+	Strict   bool   // a client's own 4xx evicts as well
+	Revision uint64 // of the pool's policy: another one is another binding
 }
 
 // Table is an immutable routing snapshot: which pool serves which model name.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prefixring/prefixring/internal/dialect"
+	"github.com/prefixring/prefixring/internal/session"
 )
 
 // UpstreamOptions describes how to reach one node.
@@ -40,7 +41,8 @@ type Upstream struct {
 
 	creds   atomic.Pointer[credentials]
 	breaker breaker
-	busy    atomic.Int64 // Unix nanoseconds until which the engine asked to be left alone
+	state   atomic.Uint32 // 1 + session.Refusal while health forbids to follow bindings here; 0 = it does not
+	busy    atomic.Int64  // Unix nanoseconds until which the engine asked to be left alone
 }
 
 // NewUpstream checks the address; it opens no connection.
@@ -100,6 +102,13 @@ func (u *Upstream) Name() string { return u.name }
 
 // Engine is the dialect that the engine speaks.
 func (u *Upstream) Engine() dialect.Engine { return u.engine }
+
+// Forbid keeps bindings from leading here, and from being made, until Allow: health comes
+// before cache. What the node may be given at all is its level's business.
+func (u *Upstream) Forbid(why session.Refusal) { u.state.Store(uint32(why) + 1) }
+
+// Allow ends Forbid.
+func (u *Upstream) Allow() { u.state.Store(0) }
 
 // Close drops the idle connections. Exchanges that are running go on to their end.
 func (u *Upstream) Close() { u.pool.close() }

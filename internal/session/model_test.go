@@ -38,7 +38,7 @@ func (m *model) lookup(k Key, now time.Duration) Binding {
 	}
 	e := m.list[i]
 	m.list = slices.Delete(m.list, i, i+1)
-	if now < e.expires {
+	if now < e.expires && e.used < m.uses {
 		m.list = append(m.list, e)
 		b.Target, b.Gen = e.target, e.gen
 	}

@@ -101,7 +101,8 @@ func (s *Store) Key(sc *Scope) Key {
 func (s *Store) shard(k Key) *shard { return &s.shards[k.b%uint64(len(s.shards))] }
 
 // Lookup finds a live binding. It counts as recent use for the LRU order, but neither
-// extends the life of the binding nor counts towards its use limit: see Follow.
+// extends the life of the binding nor counts towards its use limit: see Follow. One that
+// is used up is removed and not found.
 func (s *Store) Lookup(k Key) Binding {
 	if s == nil || k.Zero() {
 		return Binding{}
@@ -119,6 +120,11 @@ func (s *Store) Lookup(k Key) Binding {
 	if now >= e.expires {
 		sh.remove(i)
 		s.stats.expired.Add(1)
+		return b
+	}
+	if s.spent(e) {
+		sh.remove(i)
+		s.stats.spent.Add(1)
 		return b
 	}
 	sh.touch(i)
@@ -146,7 +152,7 @@ func (s *Store) Follow(k Key, gen uint64) bool {
 		s.stats.expired.Add(1)
 		return false
 	}
-	if s.uses >= 0 && e.used >= s.uses {
+	if s.spent(e) {
 		sh.remove(i)
 		s.stats.spent.Add(1)
 		return false
@@ -155,6 +161,9 @@ func (s *Store) Follow(k Key, gen uint64) bool {
 	s.stats.followed.Add(1)
 	return true
 }
+
+// spent says that a binding has been followed as often as it may be.
+func (s *Store) spent(e *entry) bool { return s.uses >= 0 && e.used >= s.uses }
 
 // Bind remembers that target holds the history of k. Call it only with terminal
 // evidence of a whole, successful answer. stamp is that of the lookup the attempt began
