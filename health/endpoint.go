@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,6 +20,12 @@ type endpoint struct {
 	first Target        // the node it was made for: address and TLS; never changed
 	key   atomic.Pointer[func() string]
 	rest  rest // shared by both loops
+
+	// looked is closed after the first look at the metrics page, had it one or not. A node
+	// becomes ready only then: what counters and start time were before it took its first
+	// work is what tells a restart from then on.
+	looked chan struct{}
+	once   sync.Once // closes looked
 }
 
 // setKey takes the key of the latest configuration; a running loop uses it at once.
@@ -85,6 +92,7 @@ func (m *Manager) scrape(ctx context.Context, ep *endpoint) {
 		if ctx.Err() != nil {
 			return
 		}
+		ep.once.Do(func() { close(ep.looked) })
 		period := m.jitter(m.opt.Metrics.Period)
 		if r.blames() {
 			period *= 10 // switched off, or the key is wrong: no use asking each second
@@ -136,7 +144,12 @@ func (m *Manager) check(ctx context.Context, ep *endpoint) {
 	if ep.id.engine == dialect.SGLang {
 		k.infoPath = "/server_info"
 	}
-	t := time.NewTimer(time.Duration(m.opt.Rand() * float64(100*time.Millisecond)))
+	select {
+	case <-ctx.Done():
+		return
+	case <-ep.looked:
+	}
+	t := time.NewTimer(0)
 	defer t.Stop()
 	var last time.Time
 	for {

@@ -171,7 +171,7 @@ func (m *Manager) attach(n *node) {
 	id := idOf(&n.target)
 	ep := m.endpoints[id]
 	if ep == nil {
-		ep = &endpoint{id: id, kick: make(chan struct{}, 1), first: n.target}
+		ep = &endpoint{id: id, kick: make(chan struct{}, 1), first: n.target, looked: make(chan struct{})}
 		ep.setKey(n.target.APIKey)
 		m.endpoints[id] = ep
 		if m.running {

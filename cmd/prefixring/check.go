@@ -40,9 +40,9 @@ func checkCommand() *cli.Command {
 			if !c.Bool("probe") {
 				n := len(s.fleet.nodes)
 				if c.Bool("json") {
-					return writeJSON(c.App.Writer, map[string]any{"configuration": "right", "pools": len(cfg.Pools), "engines": n})
+					return writeJSON(c.App.Writer, map[string]any{"configuration": "right", "pools": len(cfg.Pools), "engines": n, "tenants": len(cfg.Tenants)})
 				}
-				fmt.Fprintf(c.App.Writer, "the configuration is right: %d pools, %d engines (not asked; --probe does)\n", len(cfg.Pools), n)
+				fmt.Fprintf(c.App.Writer, "the configuration is right: %d pools, %d engines (not asked; --probe does), %s\n", len(cfg.Pools), n, tenantsWord(cfg))
 				return nil
 			}
 			return probe(c, s)

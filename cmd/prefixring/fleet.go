@@ -1,11 +1,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/prefixring/prefixring/health"
 	"github.com/prefixring/prefixring/internal/config"
@@ -29,6 +31,7 @@ type fleet struct {
 
 	mu    sync.Mutex // guards what follows; never held when the keeper is called
 	cfg   *config.Config
+	keys  *proxy.Keyring     // nil = everyone may
 	known *named             // the manifest and its prefixes; nil = none
 	pools map[string]*pool   // by display name
 	nodes map[string]*member // by node name
@@ -67,6 +70,13 @@ func (f *fleet) apply(cfg *config.Config) error {
 	if err != nil {
 		return err
 	}
+	tenants, err := tenantsOf(cfg)
+	if err == nil {
+		_, err = proxy.NewKeyring(tenants, time.Now())
+	}
+	if err != nil {
+		return err
+	}
 	for i := range cfg.Pools {
 		p := &cfg.Pools[i]
 		access, err := newAccess(cfg, p)
@@ -88,9 +98,15 @@ func (f *fleet) apply(cfg *config.Config) error {
 			m.models, m.level, m.epoch, m.state = old.models, old.level, old.epoch, old.state
 		}
 	}
-	old := f.nodes
+	old, oldCfg, oldKnown := f.nodes, f.cfg, f.known
 	f.cfg, f.nodes, f.known = cfg, next, known
-	err = f.rebuild()
+	if err = f.rebuild(); err == nil {
+		err = f.admit(tenants)
+	}
+	if err != nil && oldCfg != nil {
+		f.cfg, f.nodes, f.known = oldCfg, old, oldKnown
+		err = errors.Join(err, f.rebuild())
+	}
 	f.mu.Unlock()
 	if err != nil {
 		return err

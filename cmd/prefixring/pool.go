@@ -146,11 +146,16 @@ func timeouts(l *config.Limits) proxy.Timeouts {
 	return proxy.Timeouts{
 		Connect: l.Connect.D(), FirstByte: l.FirstByte.D(), BetweenEvents: l.BetweenEvents.D(),
 		Total: l.Total.D(), EngineIdle: l.EngineIdle.D(),
+		ReadRequest: l.ReadRequest.D(), ClientIdle: l.ClientIdle.D(), ClientStall: l.ClientStall.D(),
 	}
 }
 
 // proxyOptions maps configuration to the data plane's own; zero stays zero there.
-func proxyOptions(c *config.Config) proxy.Options {
+func proxyOptions(c *config.Config) (proxy.Options, error) {
+	salt, err := saltSecret(c)
+	if err != nil {
+		return proxy.Options{}, err
+	}
 	o := proxy.Options{
 		MaxBody: int(c.Limits.MaxBody), MaxHeader: int(c.Limits.MaxHeader),
 		Timeouts: timeouts(&c.Limits),
@@ -159,7 +164,9 @@ func proxyOptions(c *config.Config) proxy.Options {
 		},
 		Retry:         proxy.Retry{Ratio: c.Retry.Budget, OnTimeout: c.Retry.OnTimeout},
 		QuantumTokens: c.Work.QuantumTokens, BytesPerToken: c.Work.BytesPerToken, FatTokens: c.Work.FatTokens,
+		Heartbeat: c.Limits.Heartbeat.D(), Hedge: c.Retry.Hedge.D(),
 		Explain: c.Telemetry.Explain, InjectUsage: true,
+		SaltTenants: salt != nil, SaltSecret: salt, PassClientKey: c.Access.PassClientKey,
 		Now: time.Now,
 	}
 	if m := c.Retry.Max; m != nil {
@@ -168,5 +175,5 @@ func proxyOptions(c *config.Config) proxy.Options {
 			o.Retry.Max = -1 // there, zero means the default
 		}
 	}
-	return o
+	return o, nil
 }

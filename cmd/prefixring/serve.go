@@ -28,10 +28,11 @@ func serveCommand() *cli.Command {
 		Usage: "run the router",
 		UsageText: "prefixring serve --engine http://10.0.0.7:8000 --engine http://10.0.0.8:8000,dialect=sglang\n" +
 			"prefixring serve --config configs/router.yaml",
-		Description: "Engines come from the file or from --engine, not from both. SIGHUP reads the file again;\n" +
+		Description: "Engines come from the file or from --engine, not from both. SIGHUP or a change of the file reads it again;\n" +
 			"SIGTERM drains: /readyz fails, open streams finish, then the process ends. A second signal ends it at once.",
 		Flags: append(configFlags(),
 			&cli.StringFlag{Name: "log-format", Value: "json", Usage: "json or text"},
+			&cli.DurationFlag{Name: "reload-interval", Value: recheck, Usage: "between looks at the files of the configuration; 0 = only on SIGHUP"},
 		),
 		Action: func(c *cli.Context) error {
 			cfg, err := loadConfig(c)
@@ -46,6 +47,7 @@ func serveCommand() *cli.Command {
 			if err != nil {
 				return usageError(err)
 			}
+			s.look = c.Duration("reload-interval")
 			s.reread = func() (*config.Config, error) { return loadConfig(c) }
 			return s.run(c.Context, c.App.Writer)
 		},
@@ -115,6 +117,7 @@ type server struct {
 	metrics *telemetry.Metrics
 	totals  *telemetry.Totals
 	reread  func() (*config.Config, error) // nil = the configuration cannot change
+	look    time.Duration                  // between looks at the files of the configuration; 0 = none
 
 	data, admin net.Listener // admin is nil when it is off
 }
@@ -131,7 +134,10 @@ func newServer(cfg *config.Config, log *slog.Logger) (*server, error) {
 	if on := cfg.Telemetry.AccessLog; on == nil || *on {
 		sinks = append(sinks, telemetry.AccessLog{Log: log})
 	}
-	o := proxyOptions(cfg)
+	o, err := proxyOptions(cfg)
+	if err != nil {
+		return nil, err
+	}
 	o.Sink, o.Report, o.Log = sinks, s.fleet.report, log
 	if o.TLS, err = serverTLS(cfg); err != nil {
 		return nil, err
@@ -229,29 +235,6 @@ func (s *server) adminHandler() http.Handler {
 	})
 }
 
-// watchConfig reads the file again on SIGHUP. A bad file changes nothing.
-func (s *server) watchConfig(ctx context.Context) {
-	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP)
-	defer signal.Stop(hup)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-hup:
-		}
-		cfg, err := s.reread()
-		if err == nil {
-			err = s.fleet.apply(cfg)
-		}
-		if err != nil {
-			s.log.Error("configuration not changed", "error", err)
-			continue
-		}
-		s.log.Info("configuration read again; listen, admin, tls, limits, retry, work, bindings, telemetry and a first manifest take effect at the next start")
-	}
-}
-
 // banner says what runs, which engines there are, and what is off.
 func (s *server) banner(out io.Writer) {
 	fmt.Fprintf(out, "prefixring %s\n  data   http://%s\n", version(), s.data.Addr())
@@ -278,7 +261,8 @@ func (s *server) off() []string {
 		}
 	}
 	add(s.cfg.TLS.CertFile == "", "TLS on the data port (tls.cert_file)")
-	add(true, "client keys: everyone who reaches the data port may use it")
+	keys := keysWord(s.cfg)
+	add(keys != "", keys)
 	add(!s.cfg.Bindings.Enabled, "bindings (bindings.enabled)")
 	add(s.cfg.Prewarm.Manifest == "", "prewarm (prewarm.manifest)")
 	add(s.admin == nil, "admin port")

@@ -17,10 +17,15 @@ func (c *Config) check(v *validator) {
 		v.fail("tls", "cert_file and key_file go together; set both or none")
 	}
 	c.Limits.check(v)
+	if c.Limits.Heartbeat > 0 && c.Retry.Hedge > 0 {
+		v.fail("retry.hedge", "hedging and limits.heartbeat exclude each other: a heartbeat commits the answer to one engine")
+	}
+	c.checkTenants(v)
 	if r := c.Retry.Max; r != nil && (*r < 0 || *r > 10) {
 		v.fail("retry.max", "%d is not within 0..10", *r)
 	}
 	ranged(v, "retry.budget", c.Retry.Budget, 0, 1)
+	within(v, "retry.hedge", c.Retry.Hedge.D(), time.Millisecond, time.Hour)
 	ranged(v, "work.quantum_tokens", c.Work.QuantumTokens, 1, 1<<24)
 	ranged(v, "work.bytes_per_token", c.Work.BytesPerToken, 1, 64)
 	if len(c.Pools) == 0 {
@@ -50,6 +55,7 @@ func (l *Limits) check(v *validator) {
 	ranged(v, "limits.max_body", l.MaxBody, 1<<10, 1<<30)
 	ranged(v, "limits.max_header", l.MaxHeader, 4<<10, 1<<20)
 	ranged(v, "limits.queue_depth", l.QueueDepth, 1, 1_000_000)
+	within(v, "limits.heartbeat", l.Heartbeat.D(), 100*time.Millisecond, time.Hour)
 	within(v, "limits.engine_idle", l.EngineIdle.D(), time.Millisecond, time.Hour)
 	if l.DrainDelay < 0 || l.DrainGrace < 0 {
 		v.fail("limits.drain_delay", "drain_delay and drain_grace must not be negative")

@@ -20,6 +20,8 @@ type Config struct {
 	Admin     string    `yaml:"admin"`  // address of the admin port; default 127.0.0.1:8081, "off" = none
 	TLS       ServerTLS `yaml:"tls"`
 	Limits    Limits    `yaml:"limits"`
+	Access    Access    `yaml:"access"`
+	Tenants   []Tenant  `yaml:"tenants"`
 	Retry     Retry     `yaml:"retry"`
 	Work      Work      `yaml:"work"`
 	Pools     []Pool    `yaml:"pools"`
@@ -28,7 +30,8 @@ type Config struct {
 	Cost      Cost      `yaml:"cost"`
 	Telemetry Telemetry `yaml:"telemetry"`
 
-	dir string // of the file: paths inside it are relative to this
+	file string // where it was read; empty when it came from flags
+	dir  string // of the file: paths inside it are relative to this
 }
 
 // ServerTLS makes the data port speak TLS. Both files or none.
@@ -49,6 +52,10 @@ type Limits struct {
 	FirstByte     Duration `yaml:"first_byte"`     // from sending to the first event; default 30m
 	BetweenEvents Duration `yaml:"between_events"` // silence in the middle of a body; default 15m
 	Total         Duration `yaml:"total"`          // one request; default none
+	ReadRequest   Duration `yaml:"read_request"`   // a request's arrival, plus 1s per 64KiB announced; default 30s
+	ClientIdle    Duration `yaml:"client_idle"`    // a client's connection without a request; default 75s
+	ClientStall   Duration `yaml:"client_stall"`   // one write to a client that does not read; default 2m
+	Heartbeat     Duration `yaml:"heartbeat"`      // comment lines to streaming clients while no engine byte comes; default none
 	EngineIdle    Duration `yaml:"engine_idle"`    // pooled engine connection; default 3s, below uvicorn's keep-alive of 5 s
 	DrainDelay    Duration `yaml:"drain_delay"`    // after SIGTERM, while /readyz says no and work goes on; default 5s
 	DrainGrace    Duration `yaml:"drain_grace"`    // for open streams after that; default 10m
@@ -119,6 +126,9 @@ type Retry struct {
 	Max       *int    `yaml:"max"`        // attempts after the first; default 2, 0..10
 	Budget    float64 `yaml:"budget"`     // retries per request over the fleet; default 0.08, 0..1
 	OnTimeout bool    `yaml:"on_timeout"` // also when an engine may still be working on it; default false
+	// Hedge sends a second copy to another node when no first event has come for this
+	// long. It may make two engines work, and excludes limits.heartbeat. Default: never.
+	Hedge Duration `yaml:"hedge"`
 }
 
 // Bindings lead later turns of a conversation to the node that holds its history.

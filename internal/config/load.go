@@ -23,8 +23,16 @@ func Load(path string) (*Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the configuration: %w", err)
 	}
-	return Parse(path, b)
+	c, err := Parse(path, b)
+	if err != nil {
+		return nil, err
+	}
+	c.file = path
+	return c, nil
 }
+
+// File is where the configuration was read; empty when it came from flags.
+func (c *Config) File() string { return c.file }
 
 // Parse is Load for bytes that are at hand. name is used in errors, and its folder is
 // where relative paths inside start.

@@ -85,10 +85,11 @@ func (p *Proxy) checkHead(h *fasthttp.RequestHeader) (head, *failure) {
 	case p.cutting.Load():
 		return hd, &failDraining
 	}
-	if p.opts.Admission == nil {
+	who := p.admission.Load()
+	if who == nil {
 		return hd, nil
 	}
-	if hd.tenant = p.opts.Admission.Identify(clientKey(h)); hd.tenant == nil {
+	if hd.tenant = (*who).Identify(clientKey(h)); hd.tenant == nil {
 		return hd, &failKey
 	}
 	return hd, nil
@@ -168,3 +169,6 @@ func plainID(b []byte) bool {
 	}
 	return true
 }
+
+// mayUse says if the client may ask for a model by this name.
+func (h *head) mayUse(model string) bool { return h.tenant == nil || h.tenant.Allows(model) }

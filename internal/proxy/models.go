@@ -5,7 +5,8 @@ import (
 )
 
 // serveModels answers GET /v1/models and /v1/models/{name} from the routing table:
-// the union over all pools (field case B32). No engine is asked.
+// the union over all pools (field case B32), less what the tenant may not use. No engine
+// is asked.
 func (c *call) serveModels() *failure {
 	t := c.p.table.Load()
 	if t == nil {
@@ -16,14 +17,18 @@ func (c *call) serveModels() *failure {
 	if name, one := strings.CutPrefix(path, "/v1/models/"); one {
 		name = unescapeModel(name)
 		r := t.routes[name]
-		if r == nil {
-			return t.unknownModel([]byte(name))
+		if r == nil || !c.head.mayUse(name) {
+			return t.unknownModel([]byte(name), &c.head)
 		}
 		body = appendModel(nil, name, r, c.p.born)
 	} else {
 		body = append(body, `{"object":"list","data":[`...)
-		for i, name := range t.names {
-			if i > 0 {
+		first := len(body)
+		for _, name := range t.names {
+			if !c.head.mayUse(name) {
+				continue
+			}
+			if len(body) > first {
 				body = append(body, ',')
 			}
 			body = appendModel(body, name, t.routes[name], c.p.born)

@@ -14,8 +14,11 @@ import (
 
 // Proxy is the data plane. Its methods may be called from any goroutine.
 type Proxy struct {
-	opts   Options
-	table  atomic.Pointer[Table]
+	opts  Options
+	table atomic.Pointer[Table]
+
+	admission atomic.Pointer[Admission] // nil = everyone may
+
 	server *fasthttp.Server
 	conns  connSet
 	budget budget
@@ -57,8 +60,19 @@ func New(o Options) (*Proxy, error) {
 	p.budget.init(o.Retry.Ratio, o.Retry.Burst)
 	p.conns.watch.halfClose = o.KeepHalfClosed
 	p.conns.coarse.Store(o.Now().UnixNano())
+	p.SetAdmission(o.Admission)
 	p.server = p.newServer()
 	return p, nil
+}
+
+// SetAdmission decides who may from now on; nil means everyone, without limits.
+// Requests under way settle with the tenant that they were admitted as.
+func (p *Proxy) SetAdmission(a Admission) {
+	if a == nil {
+		p.admission.Store(nil)
+		return
+	}
+	p.admission.Store(&a)
 }
 
 // newServer sets fasthttp up as a transparent front: it adds nothing to messages,

@@ -82,14 +82,15 @@ func (c *call) text(s fingerprint.Span) []byte {
 // findRoute picks the pool of a model name.
 func (c *call) findRoute(name []byte) *failure {
 	if len(name) == 0 {
-		if c.route = c.table.only; c.route == nil {
+		if c.route = c.table.only; c.route == nil || !c.head.mayUse(c.route.model) {
 			return &failNoModel
 		}
 		return nil
 	}
 	c.route = c.table.find(name)
-	if c.route == nil {
-		return c.table.unknownModel(name)
+	if c.route == nil || !c.head.mayUse(b2s(name)) {
+		c.route = nil
+		return c.table.unknownModel(name, &c.head)
 	}
 	return nil
 }

@@ -23,6 +23,8 @@ type Tenant interface {
 	// Class orders waiting requests: higher goes first. It is also sent to engines
 	// as priority, in the sign of their dialect, unless it is 0.
 	Class() int
+	// Allows says if the tenant may ask for a model, by the name that clients use.
+	Allows(model string) bool
 	// Admit reserves room for one request of about that many prompt tokens. After a
 	// nil answer Settle is owed exactly once.
 	Admit(now time.Time, promptTokens int64) *Refusal
@@ -36,6 +38,7 @@ type Tenant interface {
 // Refusal says which limit of a tenant was met.
 type Refusal struct {
 	Limit      Limit
+	Cap        int64         // what the limit is
 	RetryAfter time.Duration // until it is worth asking again
 }
 
@@ -58,12 +61,13 @@ type LimitState struct {
 
 // failure is the answer to a refusal.
 func (r *Refusal) failure() *failure {
-	f := failRate
+	n := strconv.FormatInt(r.Cap, 10)
+	f := *failRate.with("more than the limit of " + n + " requests in one minute")
 	switch r.Limit {
 	case LimitConcurrency:
-		f = failParallel
+		f = *failParallel.with("more than the limit of " + n + " requests at the same time")
 	case LimitTokens:
-		f = failTokens
+		f = *failTokens.with("more than the limit of " + n + " tokens in one minute")
 	}
 	if r.RetryAfter > 0 {
 		f.retry = r.RetryAfter

@@ -127,7 +127,7 @@ func TestConcurrencyGivenBackOnDisconnect(t *testing.T) {
 	<-closed
 	r.records.wait(t, 1)
 	tn := k.Identify([]byte("one")).(*tenant)
-	eventually(t, func() bool { return tn.running.Load() == 0 }, "concurrency given back")
+	eventually(t, func() bool { return tn.meter.running.Load() == 0 }, "concurrency given back")
 }
 
 // Each tenant has its own cache salt; a client's own salt stands.
@@ -183,5 +183,87 @@ func TestKeyringRefusesTwoMeanings(t *testing.T) {
 		if _, err := NewKeyring(o, time.Now()); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
+	}
+}
+
+// A new configuration forgives nothing: what a tenant has used and has running counts
+// on under its new limits, also when the limit was off in between.
+func TestRenewedKeyringRemembers(t *testing.T) {
+	now := time.Unix(1000, 0)
+	o := TenantOptions{Name: "a", Keys: hashed("a"), RequestsPerMinute: 2, Concurrent: 2}
+	k := keyring(t, now, o)
+	first := k.Identify([]byte("a"))
+	if first.Admit(now, 1) != nil {
+		t.Fatal("refused")
+	}
+	for _, step := range []struct {
+		perMinute, concurrent int
+		want                  *Limit
+	}{
+		{2, 1, new(LimitConcurrency)}, {1, 9, new(LimitRate)}, {0, 9, nil}, {0, 2, new(LimitConcurrency)},
+	} {
+		o.RequestsPerMinute, o.Concurrent = step.perMinute, step.concurrent
+		next, err := k.Renew([]TenantOptions{o}, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k = next
+		r := k.Identify([]byte("a")).Admit(now, 1)
+		if (r == nil) != (step.want == nil) || r != nil && r.Limit != *step.want {
+			t.Fatalf("%+v: %+v", step, r)
+		}
+	}
+	first.Settle(now, 1, 1) // admitted before all that, settled after it
+	if got := k.Identify([]byte("a")).(*tenant).meter.running.Load(); got != 1 {
+		t.Fatalf("%d running, want 1", got)
+	}
+}
+
+// A bad list changes nothing, and its limits are not in force either.
+func TestRenewIsAllOrNothing(t *testing.T) {
+	now := time.Unix(1000, 0)
+	k := keyring(t, now, TenantOptions{Name: "a", Keys: hashed("a"), Concurrent: 5})
+	for _, bad := range [][]TenantOptions{
+		{{Name: "a", Keys: hashed("a"), Concurrent: 1}, {Name: "a", Keys: hashed("b")}},
+		{{Name: "a", Keys: hashed("a"), Concurrent: 1}, {Name: "b", Keys: hashed("a")}},
+		{{Name: "a", Concurrent: 1}, {Name: "b"}},
+		{{Name: "a", Concurrent: 1}, {Name: "b", TokensPerMinute: -1, Keys: hashed("b")}},
+	} {
+		if _, err := k.Renew(bad, now); err == nil {
+			t.Errorf("%+v accepted", bad)
+		}
+	}
+	if got := k.Identify([]byte("a")).(*tenant).meter.most.Load(); got != 5 {
+		t.Fatalf("the limit became %d", got)
+	}
+}
+
+// A model that a tenant may not use does not exist for it: not in the list, not by
+// name, not in the error that names what there is, not by leaving the name out.
+func TestTenantModels(t *testing.T) {
+	e := newEngine(t, answer)
+	k := keyring(t, time.Now(), TenantOptions{Name: "a", Keys: hashed("a"), Models: []string{"other"}}, TenantOptions{Name: "all"})
+	r := newRouter(t, setup{opts: Options{Admission: k}}, e.url())
+	mine, all := "Authorization: Bearer a", "X: none"
+	if got := r.chat(t, chatBody, all); got.status != 200 {
+		t.Fatal(got.status)
+	}
+	calls := e.calls.Load()
+	model := r.do(t, "GET /v1/models HTTP/1.1\r\nHost: a\r\n\r\n")
+	if !strings.Contains(string(model.body), `"id":"m"`) {
+		t.Fatalf("models: %s", model.body)
+	}
+	for _, got := range []clientReply{
+		r.chat(t, chatBody, mine), r.do(t, "GET /v1/models/m HTTP/1.1\r\nHost: a\r\n"+mine+"\r\n\r\n"), r.chat(t, strings.Replace(chatBody, `"model":"m",`, "", 1), mine),
+	} {
+		if got.status < 400 || strings.Contains(string(got.body), "there is") {
+			t.Errorf("%d %s", got.status, got.body)
+		}
+	}
+	if got := r.do(t, "GET /v1/models HTTP/1.1\r\nHost: a\r\n"+mine+"\r\n\r\n"); strings.Contains(string(got.body), `"id"`) {
+		t.Errorf("models: %s", got.body)
+	}
+	if e.calls.Load() != calls {
+		t.Error("a refused request reached the engine")
 	}
 }

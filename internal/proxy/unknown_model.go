@@ -11,9 +11,9 @@ const (
 	maxToldModels = 8  // names that are there
 )
 
-// unknownModel tells the client which name it asked for and which names there are, as
-// engines do themselves.
-func (t *Table) unknownModel(asked []byte) *failure {
+// unknownModel tells the client which name it asked for and which names there are for
+// it, as engines do themselves. A model that its tenant may not use does not exist.
+func (t *Table) unknownModel(asked []byte, h *head) *failure {
 	f := failModel
 	var b strings.Builder
 	b.WriteString("the model ")
@@ -21,7 +21,11 @@ func (t *Table) unknownModel(asked []byte) *failure {
 		b.WriteString("`" + name + "` ")
 	}
 	b.WriteString("is not served here")
-	for i, n := range t.names {
+	i := 0
+	for _, n := range t.names {
+		if !h.mayUse(n) {
+			continue
+		}
 		switch {
 		case i == maxToldModels:
 			b.WriteString(", ...")
@@ -31,6 +35,7 @@ func (t *Table) unknownModel(asked []byte) *failure {
 		default:
 			b.WriteString(", " + n)
 		}
+		i++
 	}
 	f.message = b.String()
 	return &f
