@@ -86,7 +86,7 @@ func TestBindingScope(t *testing.T) {
 	t.Run("tenant", func(t *testing.T) {
 		b := newBound(t, answer, id, nil)
 		keys := keyring(t, time.Now(), TenantOptions{Name: "a", Keys: hashed("ka")}, TenantOptions{Name: "b", Keys: hashed("kb")})
-		b.opts.Admission = keys
+		b.SetAdmission(keys)
 		home := func(key string) bool { return b.follows(t, same, "Authorization: Bearer "+key) }
 		home("ka")
 		if !home("ka") || home("kb") {
