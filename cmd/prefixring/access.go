@@ -117,6 +117,7 @@ func (s *secretFile) value() string {
 // certFiles is a certificate that is read anew when its files are older than recheck.
 type certFiles struct {
 	cert, key string
+	now       func() time.Time // nil = time.Now
 
 	mu   sync.Mutex // guards what follows
 	pair *tls.Certificate
@@ -126,11 +127,15 @@ type certFiles struct {
 func (c *certFiles) load() (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.pair != nil && time.Since(c.at) <= recheck {
+	now := time.Now()
+	if c.now != nil {
+		now = c.now()
+	}
+	if c.pair != nil && now.Sub(c.at) <= recheck {
 		return c.pair, nil
 	}
 	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
-	c.at = time.Now()
+	c.at = now
 	if err == nil {
 		c.pair = &pair
 	} else if c.pair == nil {
