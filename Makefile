@@ -50,5 +50,8 @@ compare: build ## CPU per proxied request beside nginx and HAProxy (and PEERS=fo
 soak: ## mixed faults, 2,000 connections, 10 minutes (PREFIXRING_SOAK=60s for less)
 	$(GO) test -tags soak -run TestSoak -timeout 20m ./internal/proxy
 
+chaos: ## engines killed, frozen, added and removed at random under load, 3 minutes (PREFIXRING_CHAOS_SEED=2 for others)
+	PREFIXRING_CHAOS=$${PREFIXRING_CHAOS:-3m} $(GO) test -run '^TestChaos$$' -count=1 -v -timeout 15m ./cmd/prefixring
+
 clean: ## remove what make built
 	rm -rf bin

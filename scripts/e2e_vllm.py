@@ -32,8 +32,8 @@ def start(name, *args):
     procs[name] = subprocess.Popen(args, stdout=log, stderr=log, start_new_session=True)
 
 
-def start_engine(name):
-    start(name, "scripts/real-engine.sh", "serve", DIR, str(ENGINES[name]))
+def start_engine(name, *flags):
+    start(name, "scripts/real-engine.sh", "serve", DIR, str(ENGINES[name]), *flags)
 
 
 def stop(name, sig=signal.SIGTERM):
@@ -208,6 +208,42 @@ def a_restarted_engine_comes_back():
     many_prompts_use_both_engines()
 
 
+def occupy(port, n):
+    """n streams straight to an engine that go on until their sockets are closed."""
+    held = []
+    for i in range(n):
+        payload = json.dumps(body("count", f"from {i}", stream=True, max_tokens=20000, ignore_eos=True)).encode()
+        s = socket.create_connection(("127.0.0.1", port))
+        s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(payload) + payload)
+        held.append(s)
+    return held
+
+
+def a_saturated_engine_is_spared_within_2_s_and_used_again():
+    """vllm-b runs 4 requests at a time; its load comes past the router, which can know it from the engine's metrics only."""
+    stop("vllm-b")
+    start_engine("vllm-b", "--max-num-seqs", "4")
+    until("vllm-b is away", lambda: fleet()["vllm-b"]["takes"] == "closed", 20)
+    until("vllm-b open", lambda: fleet()["vllm-b"]["takes"] == "open", 150)
+    owned = next(p for p in (policy(f"owned {i}", 20) for i in range(40)) if chat(p, "hello")[1] == "vllm-b")
+    assert chat(owned, "hello again")[1] == "vllm-b"
+    held = occupy(ENGINES["vllm-b"], 44)
+    try:
+        began = until("a queue at vllm-b", lambda: metric(ENGINES["vllm-b"], "vllm:num_requests_waiting") >= 32, 20)
+        spared = until("vllm-b spared", lambda: fleet()["vllm-b"]["takes"] == "closed", 5) - began
+        seen = fleet()["vllm-b"]
+        assert spared <= 2, f"spared after {spared:.2f} s"
+        nodes = {chat(policy(f"while full {i}", 20), "hello")[1] for i in range(10)} | {chat(owned, "hello once more")[1]}
+        assert nodes == {"vllm-a"}, nodes
+    finally:
+        for s in held:
+            s.close()
+    began = until("vllm-b works its queue off", lambda: metric(ENGINES["vllm-b"], "vllm:num_requests_waiting") == 0, 20)
+    again = until("vllm-b open", lambda: fleet()["vllm-b"]["takes"] == "open", 15) - began
+    assert chat(owned, "are you back?")[1] == "vllm-b"
+    return f"{seen['state']} ({seen['reason']}, KV {seen['kv_usage']:.2f}), spared after {spared:.1f} s, open again {again:.1f} s after its queue was empty"
+
+
 def versions():
     v = json.loads(get(ENGINES["vllm-a"], "/version"))["version"]
     return f"vLLM {v} (CPU), openai {openai.__version__}, anthropic {anthropic.__version__}, Python {platform.python_version()}"
@@ -225,6 +261,7 @@ def main():
         streams_have_no_unasked_usage_and_the_router_counts_them, responses_and_completions_work, messages_work_and_are_warm,
         the_same_text_through_both_protocols_shares_the_cache, a_client_that_leaves_frees_the_engine_within_1_s,
         errors_of_the_engine_arrive_untouched, a_killed_engine_loses_no_request_that_had_not_begun, a_restarted_engine_comes_back,
+        a_saturated_engine_is_spared_within_2_s_and_used_again,
     ):
         case(f)
 
