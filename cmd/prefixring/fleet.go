@@ -13,6 +13,7 @@ import (
 	"github.com/prefixring/prefixring/internal/config"
 	"github.com/prefixring/prefixring/internal/proxy"
 	"github.com/prefixring/prefixring/internal/residency"
+	"github.com/prefixring/prefixring/internal/session"
 	"github.com/prefixring/prefixring/internal/telemetry"
 	"github.com/prefixring/prefixring/prewarm"
 	"github.com/prefixring/prefixring/ring"
@@ -35,6 +36,9 @@ type fleet struct {
 	known *named             // the manifest and its prefixes; nil = none
 	pools map[string]*pool   // by display name
 	nodes map[string]*member // by node name
+
+	memories map[string]*session.Store // of tool loops, by route
+	taken    map[string]*atomic.Int64  // requests by member of a route
 }
 
 // member is a configured engine and the pool that it is in at present.
@@ -52,7 +56,7 @@ type member struct {
 // newFleet builds everything for a configuration. Nothing is polled yet, and the data
 // plane has a table only of pools whose models are configured.
 func newFleet(cfg *config.Config, log *slog.Logger, metrics *telemetry.Metrics) (*fleet, error) {
-	f := &fleet{log: log, metrics: metrics, pools: map[string]*pool{}, nodes: map[string]*member{}}
+	f := &fleet{log: log, metrics: metrics, pools: map[string]*pool{}, nodes: map[string]*member{}, taken: map[string]*atomic.Int64{}}
 	o := healthOptions(&cfg.Pools[0].Health)
 	o.Logger, o.OnChange, o.OnSignals = log, f.onChange, f.onSignals
 	var err error
@@ -149,7 +153,11 @@ func (f *fleet) rebuild() error {
 		pools[name] = p
 		routed = append(routed, p.route(members[name]))
 	}
-	table, err := proxy.NewTable(routed)
+	routes, err := f.routes(routed)
+	if err != nil {
+		return err
+	}
+	table, err := proxy.NewTable(routed, routes...)
 	if err != nil {
 		return err
 	}

@@ -230,7 +230,7 @@ func (s *server) drain() {
 
 func (s *server) adminHandler() http.Handler {
 	return admin.Handler(admin.Options{
-		Ready: s.fleet.ready, Metrics: func(w io.Writer) { s.metrics.Write(w); s.fleet.writeBindings(w) },
+		Ready: s.fleet.ready, Metrics: func(w io.Writer) { s.metrics.Write(w); s.fleet.writeBindings(w); s.fleet.writeRoutes(w) },
 		Fleet: func() any { return s.fleet.view(s.totals) }, Explain: s.fleet.explain, Operate: s.fleet.operate,
 	})
 }

@@ -76,6 +76,7 @@ func showStatus(c *cli.Context) error {
 		fmt.Fprintf(&page, ", %d requests without a cached-token report", t.UnknownUsages)
 	}
 	fmt.Fprintln(&page)
+	printRoutes(&page, v.Routes)
 	printBindings(&page, v.Bindings)
 	_, err = c.App.Writer.Write(page.Bytes())
 	return err

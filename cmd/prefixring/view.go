@@ -23,6 +23,8 @@ type fleetView struct {
 
 	Bindings map[string]session.Stats `json:"bindings,omitempty"` // by pool, where they are on
 
+	Routes []routeView `json:"routes,omitempty"`
+
 	Prewarm []prewarm.CellStatus `json:"prewarm,omitempty"` // without a manifest there is none
 }
 
@@ -72,6 +74,7 @@ func (f *fleet) view(t *telemetry.Totals) fleetView {
 	}
 	v.Prewarm = f.warmCells()
 	v.Bindings = f.bindingStats()
+	v.Routes = f.routeViews()
 	statuses := f.health.Snapshot()
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -42,6 +42,7 @@ func (c *Config) check(v *validator) {
 			names[name] = true
 		}
 	}
+	c.checkRoutes(v, models)
 	oneOf(v, "bindings.mode", c.Bindings.Mode, "conversation", "user")
 	oneOf(v, "bindings.preset", c.Bindings.Preset, "strict", "hosted")
 	within(v, "bindings.ttl", c.Bindings.TTL.D(), time.Second, 86400*time.Second)
@@ -84,6 +85,7 @@ func (p *Pool) check(v *validator, path string, engines, models map[string]strin
 	if (p.TLS.CertFile == "") != (p.TLS.KeyFile == "") {
 		v.fail(path+".tls", "cert_file and key_file go together; set both or none")
 	}
+	p.Can.check(v, path+".can")
 	p.Placement.check(v, path+".placement")
 	p.Health.check(v, path+".health")
 }
@@ -222,4 +224,5 @@ func (c *Config) fill() {
 			}
 		}
 	}
+	c.fillRoutes()
 }

@@ -25,6 +25,7 @@ type Config struct {
 	Retry     Retry     `yaml:"retry"`
 	Work      Work      `yaml:"work"`
 	Pools     []Pool    `yaml:"pools"`
+	Routes    []Route   `yaml:"routes"`
 	Bindings  Bindings  `yaml:"bindings"`
 	Prewarm   Prewarm   `yaml:"prewarm"`
 	Cost      Cost      `yaml:"cost"`
@@ -72,6 +73,7 @@ type Pool struct {
 	TLS        ClientTLS         `yaml:"tls"`
 	Salt       string            `yaml:"salt"`     // mixed into every fingerprint of the pool; default none
 	Bindings   *bool             `yaml:"bindings"` // false = none in this pool; default: as bindings.enabled says
+	Can        Can               `yaml:"can"`      // what routes may send here
 	Placement  Placement         `yaml:"placement"`
 	Health     Health            `yaml:"health"`
 }

@@ -53,8 +53,15 @@ func TestBadFilesAreRefused(t *testing.T) {
 			"pools:\n  - {name: a, models: [m], engines: [{url: 'http://a:1'}]}\n  - {name: b, models: [m], engines: [{url: 'http://b:1'}]}\n",
 			":3", "pools[1].models", "one pool",
 		},
-		"half a TLS pair": {minimal + "tls:\n  cert_file: a.pem\n", ":5", "tls", "go together"},
-		"bad log level":   {minimal + "telemetry:\n  log_level: loud\n", ":5", "telemetry.log_level", "debug"},
+		"route without tier":  {minimal + "routes: [{name: auto}]\n", ":4", "routes[0].tiers", "tier"},
+		"route without pool":  {minimal + "routes: [{name: auto, tiers: [{members: [{pool: x}]}]}]\n", ":4", "members[0].pool", "no pool"},
+		"route by discovery":  {minimal + "routes: [{name: auto, tiers: [{members: [{pool: default}]}]}]\n", ":4", "members[0].pool", "models"},
+		"route named as pool": {"pools: [{models: [m], engines: [{url: 'http://a:1'}]}]\nroutes: [{name: m, tiers: [{members: [{pool: m}]}]}]\n", ":2", "routes[0].name", "own"},
+		"route to a stranger": {"pools: [{models: [m], engines: [{url: 'http://a:1'}]}]\nroutes: [{name: a, tiers: [{members: [{pool: m, model: n}]}]}]\n", ":2", "members[0].model", "serve"},
+		"odd protocol":        {"pools: [{can: {protocols: [smtp]}, engines: [{url: 'http://a:1'}]}]\n", ":1", "pools[0].can.protocols", "chat"},
+		"bad binding mode":    {minimal + "bindings: {mode: both}\n", ":4", "bindings.mode", "user"},
+		"half a TLS pair":     {minimal + "tls:\n  cert_file: a.pem\n", ":5", "tls", "go together"},
+		"bad log level":       {minimal + "telemetry:\n  log_level: loud\n", ":5", "telemetry.log_level", "debug"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Parse("router.yaml", []byte(tc.file))

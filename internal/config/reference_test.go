@@ -38,14 +38,22 @@ func TestReferenceIsCurrent(t *testing.T) {
 // generate writes one section per struct, in the order of the file.
 func generate(t *testing.T) []byte {
 	t.Helper()
-	f, err := parser.ParseFile(token.NewFileSet(), "config.go", nil, parser.ParseComments)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var b bytes.Buffer
 	b.WriteString("# Configuration\n\nOne YAML file, given with `--config`. Unknown keys are errors. Relative paths start at the folder of the file.\n" +
 		"`prefixring check --config FILE` validates it; [configs/router.yaml](../configs/router.yaml) is a working example.\n" +
-		"This page is made from the comments in internal/config/config.go.\n")
+		"This page is made from the comments in internal/config.\n")
+	for _, file := range []string{"config.go", "routes.go"} {
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sections(&b, f)
+	}
+	return b.Bytes()
+}
+
+// sections writes those of one file.
+func sections(b *bytes.Buffer, f *ast.File) {
 	for _, d := range f.Decls {
 		g, ok := d.(*ast.GenDecl)
 		if !ok || g.Tok != token.TYPE {
@@ -53,10 +61,9 @@ func generate(t *testing.T) []byte {
 		}
 		spec := g.Specs[0].(*ast.TypeSpec)
 		if s, ok := spec.Type.(*ast.StructType); ok {
-			section(&b, spec.Name.Name, g.Doc.Text(), s)
+			section(b, spec.Name.Name, g.Doc.Text(), s)
 		}
 	}
-	return b.Bytes()
 }
 
 func section(b *bytes.Buffer, name, doc string, s *ast.StructType) {

@@ -18,6 +18,7 @@ var Codes = []CodeInfo{
 	{"bad_json", 400, typeInvalid, typeInvalid, "The body is not one JSON object; the message names the byte offset."},
 	{"duplicate_field", 400, typeInvalid, typeInvalid, "A top-level field occurs twice, so that two readers could see two requests."},
 	{"missing_model", 400, typeInvalid, typeInvalid, "The body has no model and the router serves more than one."},
+	{"not_able", 400, typeInvalid, typeInvalid, "No member of the route can take the request; the message names what is lacking: protocol, context length, tools or images."},
 	{"invalid_header", 400, typeInvalid, typeInvalid, "A request header has a value that cannot be passed on."},
 	{"unauthorized", 401, "authentication_error", "authentication_error", "The client key is missing or unknown."},
 	{"forbidden", 403, "permission_error", "permission_error", "The client key may not use this model or path."},

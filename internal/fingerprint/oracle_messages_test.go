@@ -268,6 +268,7 @@ func (o *oracle) part(l *line, t *tree, anthropicSystem bool) (pure, dropped boo
 	}
 	if media {
 		weight = pictureBytes
+		o.r.Media = true
 	}
 	l.size += weight
 	if typ == 0 && extras == 0 && texts == 1 {

@@ -102,6 +102,7 @@ func (p *parser) part(m *message, later bool) (kind int, ok bool) {
 	}
 	if one.media {
 		one.weight = pictureBytes
+		p.r.Media = true
 	}
 	m.decoded += one.weight
 	if one.typ == 0 && one.extras == 0 && one.texts == 1 {

@@ -124,6 +124,7 @@ type Result struct {
 	StaticBytes int    // decoded bytes that Key covers and other requests share; 0 = none
 	SystemBytes int    // decoded bytes of the leading system/developer messages
 	PromptBytes int    // decoded bytes of the whole prompt, for a token estimate; a picture counts pictureBytes, a token id 4
+	Media       bool   // the prompt holds an image, audio, video or file
 	Turns       int    // messages behind the static prefix, all of them
 	Root        uint64 // hash of the first message behind the static prefix, the same in every turn; 0 = none
 

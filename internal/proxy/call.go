@@ -70,11 +70,13 @@ type request struct {
 	protocol dialect.Protocol
 	table    *Table
 	route    *route
+	way      way // to it, when the name has tiers
 	body     []byte
 	scan     *fingerprint.Result // nil once the body has been given back
 	scanned  bool
-	opaque   bool // the body is compressed and not looked at
-	stream   bool // the client asked for a stream
+	reader   *fingerprint.Scanner // that made scan
+	opaque   bool                 // the body is compressed and not looked at
+	stream   bool                 // the client asked for a stream
 	http10   bool
 	explain  bool
 	key      uint64 // routing key; 0 = none

@@ -43,6 +43,7 @@ var (
 	failTwice   = newFailure("duplicate_field", "a field of the request occurs twice")
 	failNoModel = newFailure("missing_model", "the request names no model").on("model")
 	failModel   = newFailure("model_not_found", "this model is not served here").on("model")
+	failLacks   = newFailure("not_able", "no member of this route can take the request")
 	failStored  = newFailure("response_not_found", "no engine is known to hold this response")
 
 	// pick

@@ -42,7 +42,7 @@ func (c *call) unfit(n *ring.Node) (why session.Refusal, unfit bool) {
 // binding was followed.
 func (c *call) noteFollow() {
 	b := &c.bound
-	store := c.route.pool.Bindings
+	store := c.bindings()
 	if store == nil || b.node == nil || b.noted {
 		return
 	}

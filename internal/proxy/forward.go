@@ -28,12 +28,14 @@ const (
 )
 
 // advance picks and attempts until there is a response to commit, a heartbeat is
-// due, or nothing more can be tried.
+// due, or nothing more can be tried in any tier that the name leads to.
 func (c *call) advance() (progress, *failure) {
 	for {
-		if p, f := c.advanceOne(); p != moved {
-			return p, f
+		p, f := c.advanceOne()
+		if p == moved || (p == over && c.fall(f)) {
+			continue
 		}
+		return p, f
 	}
 }
 

@@ -30,6 +30,9 @@ func (c *call) pick() (progress, *failure) {
 		// A retry does not queue: every node that could take it has refused or is full.
 		return over, c.refused()
 	}
+	if c.blocked != blockedPrefill && c.elsewhereUp() {
+		return over, c.refused() // why wait, where another tier has room
+	}
 	o := &c.p.opts.Queue
 	if o.Wait == 0 && c.blocked != blockedPrefill {
 		return over, c.refused()

@@ -39,11 +39,17 @@ func (c *call) understand(contentType []byte) *failure {
 	if f := c.findRoute(name); f != nil {
 		return f
 	}
-	if c.scanned && c.table.pools[0].Scanner != c.route.pool.Scanner {
+	return c.weigh()
+}
+
+// weigh measures the request for the pool that it goes to.
+func (c *call) weigh() *failure {
+	if s := c.route.pool.Scanner; c.scanned && c.reader != s {
 		// This pool knows other named prefixes than the one the model was read with.
-		if err := c.route.pool.Scanner.Scan(c.protocol, c.body, c.scan); err != nil {
+		if err := s.Scan(c.protocol, c.body, c.scan); err != nil {
 			return scanFailure(err)
 		}
+		c.reader = s
 	}
 	c.measure()
 	return nil
@@ -61,7 +67,7 @@ func (c *call) readModelFrom(contentType []byte) ([]byte, *failure) {
 	if err := c.table.pools[0].Scanner.Scan(c.protocol, c.body, c.scan); err != nil {
 		return nil, scanFailure(err)
 	}
-	c.scanned = true
+	c.scanned, c.reader = true, c.table.pools[0].Scanner
 	c.stream = c.scan.StreamOn
 	if !c.scan.Model.Present() {
 		return nil, nil
@@ -91,6 +97,9 @@ func (c *call) findRoute(name []byte) *failure {
 	if c.route == nil || !c.head.mayUse(b2s(name)) {
 		c.route = nil
 		return c.table.unknownModel(name, &c.head)
+	}
+	if r := c.route.named; r != nil {
+		return c.setOut(r)
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ func (c *call) recall() {
 	}
 	id := c.conversationID()
 	c.second = c.spread(id)
-	store := c.route.pool.Bindings
+	store := c.bindings()
 	if store == nil {
 		return
 	}
@@ -43,28 +43,49 @@ func (c *call) recall() {
 func (c *call) nameBindings(store *session.Store, id []byte) {
 	b, a := &c.bound, &c.route.pool.Affinity
 	scope := session.Scope{
-		Tenant: b2s(b.scope[:]), Principal: b2s(c.span(c.scan.User)), Conversation: b2s(id), Lane: b2s(c.lane()),
+		Tenant: b2s(b.scope[:]), Principal: b2s(c.span(c.scan.User)), Lane: b2s(c.lane()),
 		Route: c.route.model, Prefix: c.key, Revision: a.Revision, Mode: a.Mode,
 	}
-	if len(id) > 0 || a.Mode == session.User {
+	c.nameTurns(store, scope, id, &b.now, &b.next)
+}
+
+// nameTurns adds to a scope what stays the same from one turn to the next.
+func (c *call) nameTurns(store *session.Store, scope session.Scope, id []byte, now, next *session.Key) {
+	if scope.Conversation = b2s(id); len(id) > 0 || scope.Mode == session.User {
 		// An explicit id is the same for all turns. It never replaces the prefix.
-		b.now = store.Key(&scope)
-		b.next = b.now
+		*now = store.Key(&scope)
+		*next = *now
 		return
 	}
 	if scope.Boundary, _ = c.scan.Answered(); scope.Boundary != 0 {
-		b.now = store.Key(&scope)
+		*now = store.Key(&scope)
 	}
 	if scope.Boundary, _ = c.scan.Last(); scope.Boundary != 0 {
-		b.next = store.Key(&scope)
+		*next = store.Key(&scope)
 	}
+}
+
+// bindings is the store in force for this call, nil where they are off.
+func (c *call) bindings() *session.Store {
+	if c.route.bindless {
+		return nil
+	}
+	return c.route.pool.Bindings
+}
+
+// header is a field of the request's head; Explain has none.
+func (c *call) header(name string) []byte {
+	if c.ctx == nil {
+		return nil
+	}
+	return c.ctx.Request.Header.Peek(name)
 }
 
 // lane is the part of an agent's work that a request belongs to, where the client says
 // so: a sub-agent has a history of its own under the same conversation id.
 func (c *call) lane() []byte {
 	for _, name := range [...]string{"X-Prefixring-Lane", "X-Openai-Subagent"} {
-		if v := c.ctx.Request.Header.Peek(name); len(v) > 0 {
+		if v := c.header(name); len(v) > 0 {
 			return v
 		}
 	}
@@ -118,7 +139,7 @@ func (c *call) followed() bool {
 // rebind remembers where a conversation was answered, on terminal evidence of
 // success only, and forgets it on anything less.
 func (c *call) rebind(v dialect.Verdict) {
-	store := c.route.pool.Bindings
+	store := c.bindings()
 	switch {
 	case store == nil:
 	case v == dialect.Success && c.ex.answered:
@@ -154,7 +175,7 @@ func (c *call) clientError(v dialect.Verdict) bool {
 
 // evict forgets the binding that this attempt followed.
 func (c *call) evict(why session.Reason) {
-	if store := c.route.pool.Bindings; store != nil && c.followed() {
+	if store := c.bindings(); store != nil && c.followed() {
 		store.EvictIf(c.bound.now, c.bound.found.Gen, why)
 		c.bound.node = nil
 	}
@@ -175,7 +196,7 @@ func reasonOf(v dialect.Verdict) session.Reason {
 
 // conversationID returns the explicit conversation key of a request, or nothing.
 func (c *call) conversationID() []byte {
-	if id := c.ctx.Request.Header.Peek("X-Prefixring-Conversation"); len(id) > 0 {
+	if id := c.header("X-Prefixring-Conversation"); len(id) > 0 {
 		return id
 	}
 	s := c.scan
@@ -184,7 +205,7 @@ func (c *call) conversationID() []byte {
 			return c.span(span)
 		}
 	}
-	return c.ctx.Request.Header.Peek("X-Session-Id")
+	return c.header("X-Session-Id")
 }
 
 // digest hashes an id (FNV-1a, finished by mix). A collision only sends two

@@ -73,6 +73,9 @@ func (c *call) learn(out dialect.Outcome, v dialect.Verdict) {
 	if c.ex.answered {
 		c.observe(out)
 		c.bindStored()
+		if v == dialect.Success {
+			c.rememberTier()
+		}
 	}
 	c.rebind(v)
 }

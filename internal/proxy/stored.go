@@ -17,7 +17,7 @@ const longestResponseID = 256
 
 // noteResponse takes the id of a response out of its first octets.
 func (c *call) noteResponse() {
-	if c.protocol != dialect.Responses || c.route.pool.Bindings == nil || len(c.respID) > 0 {
+	if c.protocol != dialect.Responses || (c.bindings() == nil && c.way.route == nil) || len(c.respID) > 0 {
 		return
 	}
 	c.respID = append(c.respID[:0], responseID(c.ex.reply.pending())...)
@@ -43,7 +43,7 @@ func responseID(b []byte) []byte {
 // storedKey is the binding of a response's id. The route is not part of it: a request
 // for a stored response names no model.
 func (c *call) storedKey(id []byte) session.Key {
-	return c.route.pool.Bindings.Key(&session.Scope{
+	return c.bindings().Key(&session.Scope{
 		Tenant: b2s(c.bound.scope[:]), Conversation: b2s(id), Lane: "response",
 	})
 }
@@ -60,9 +60,9 @@ func (c *call) recallStored() bool {
 	default:
 		return false
 	}
-	if c.route.pool.Bindings != nil {
+	if c.bindings() != nil {
 		c.bound.now = c.storedKey(id)
-		c.bound.found = c.route.pool.Bindings.Lookup(c.bound.now)
+		c.bound.found = c.bindings().Lookup(c.bound.now)
 		if c.bound.found.Found() {
 			c.bound.node = nodeByID(c.route.pool.Ring, uint32(c.bound.found.Target))
 		}
@@ -72,7 +72,7 @@ func (c *call) recallStored() bool {
 
 // bindStored remembers where a response was made.
 func (c *call) bindStored() {
-	if store := c.route.pool.Bindings; store != nil && len(c.respID) > 0 && c.status == 200 {
+	if store := c.bindings(); store != nil && len(c.respID) > 0 && c.status == 200 {
 		store.Bind(c.storedKey(c.respID), uint64(c.node.ID()), store.Lookup(c.storedKey(c.respID)).Stamp)
 	}
 }

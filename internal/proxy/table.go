@@ -55,11 +55,14 @@ type route struct {
 	pool  *Pool
 	model string // name that the engine knows
 	alias bool   // model differs from what the client said: splice it
+
+	named    *Route // the name leads to tiers; pool is then that of the first member
+	bindless bool   // the route by which this pool is reached wants no bindings
 }
 
 // NewTable builds a snapshot. A model name in two pools is an error: the answer
 // would depend on the order of the configuration.
-func NewTable(pools []*Pool) (*Table, error) {
+func NewTable(pools []*Pool, named ...*Route) (*Table, error) {
 	t := &Table{routes: map[string]*route{}, pools: slices.Clone(pools)}
 	for _, p := range pools {
 		if p.Ring == nil || p.Scanner == nil {
@@ -74,6 +77,17 @@ func NewTable(pools []*Pool) (*Table, error) {
 			if err := t.add(a, &route{pool: p, model: p.Aliases[a], alias: a != p.Aliases[a]}); err != nil {
 				return nil, err
 			}
+		}
+	}
+	for _, r := range named {
+		if err := r.prepare(); err != nil {
+			return nil, err
+		}
+		if _, ok := t.routes[r.Name]; ok {
+			return nil, fmt.Errorf("cannot use route %q: a pool serves a model of that name", r.Name)
+		}
+		if err := t.add(r.Name, &route{pool: r.Members[0].Pool, model: r.Name, named: r}); err != nil {
+			return nil, err
 		}
 	}
 	if len(pools) == 1 {
