@@ -22,16 +22,44 @@ type access struct {
 	tls *tls.Config
 }
 
-func newAccess(cfg *config.Config, p *config.Pool) (access, error) {
-	var a access
-	if p.APIKeyFile != "" {
-		k := &secretFile{path: cfg.Path(p.APIKeyFile)}
+// way tells accesses apart. Files count with their state, so that a changed authority
+// makes a new access at the next reload.
+type way struct {
+	tls     config.ClientTLS
+	keyFile string
+	files   string
+}
+
+// reach returns the access to a pool's engines. As long as its settings are the same it
+// is the same one: probes and connections go on over a reload. serverName, unless it is
+// empty, stands for the configured one.
+func (f *fleet) reach(cfg *config.Config, p *config.Pool, serverName string) (*access, error) {
+	w := way{tls: p.TLS, keyFile: cfg.Path(p.APIKeyFile), files: stampsOf([]string{cfg.Path(p.TLS.CAFile)})}
+	if serverName != "" && w.tls.ServerName == "" {
+		w.tls.ServerName = serverName
+	}
+	f.waysMu.Lock()
+	defer f.waysMu.Unlock()
+	if a := f.ways[w]; a != nil {
+		return a, nil
+	}
+	a, err := newAccess(cfg, &w)
+	if err == nil {
+		f.ways[w] = a
+	}
+	return a, err
+}
+
+func newAccess(cfg *config.Config, w *way) (*access, error) {
+	a := &access{}
+	if w.keyFile != "" {
+		k := &secretFile{path: w.keyFile}
 		if err := k.read(); err != nil {
-			return a, err
+			return nil, err
 		}
 		a.key = k.value
 	}
-	t := &p.TLS
+	t := &w.tls
 	if *t == (config.ClientTLS{}) {
 		return a, nil
 	}
@@ -39,24 +67,24 @@ func newAccess(cfg *config.Config, p *config.Pool) (access, error) {
 	if t.CAFile != "" {
 		pem, err := os.ReadFile(cfg.Path(t.CAFile))
 		if err != nil {
-			return a, fmt.Errorf("cannot read the CA: %w", err)
+			return nil, fmt.Errorf("cannot read the CA: %w", err)
 		}
 		a.tls.RootCAs = x509.NewCertPool()
 		if !a.tls.RootCAs.AppendCertsFromPEM(pem) {
-			return a, fmt.Errorf("cannot use the CA %s: it holds no PEM certificate", t.CAFile)
+			return nil, fmt.Errorf("cannot use the CA %s: it holds no PEM certificate", t.CAFile)
 		}
 	}
 	if t.CertFile != "" {
 		pair := &certFiles{cert: cfg.Path(t.CertFile), key: cfg.Path(t.KeyFile)}
 		if _, err := pair.load(); err != nil {
-			return a, err
+			return nil, err
 		}
 		a.tls.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return pair.load() }
 	}
 	return a, nil
 }
 
-func (a access) upstream(cfg *config.Config, p *config.Pool, e *config.Engine) proxy.UpstreamOptions {
+func (a *access) upstream(cfg *config.Config, p *config.Pool, e *config.Engine) proxy.UpstreamOptions {
 	rank := -1
 	if e.Rank != nil {
 		rank = *e.Rank
@@ -67,7 +95,7 @@ func (a access) upstream(cfg *config.Config, p *config.Pool, e *config.Engine) p
 	}
 }
 
-func (a access) target(p *config.Pool, e *config.Engine) health.Target {
+func (a *access) target(p *config.Pool, e *config.Engine) health.Target {
 	t := health.Target{
 		Name: e.Name, URL: e.URL, Pool: p.Name, Engine: p.DialectOf(e), Models: p.Models, APIKey: a.key, TLS: a.tls,
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"sync"
 	"text/tabwriter"
 	"time"
 
@@ -54,8 +55,9 @@ func checkCommand() *cli.Command {
 func probe(c *cli.Context, s *server) error {
 	ctx, cancel := context.WithTimeout(c.Context, c.Duration("timeout"))
 	defer cancel()
-	done := make(chan struct{})
-	go func() { defer close(done); s.fleet.health.Run(ctx) }()
+	var wg sync.WaitGroup
+	wg.Go(func() { s.fleet.health.Run(ctx) })
+	wg.Go(func() { s.fleet.discover(ctx) })
 	poll := time.NewTicker(50 * time.Millisecond)
 	defer poll.Stop()
 	for ctx.Err() == nil && !allServe(s.fleet.health.Snapshot()) {
@@ -67,13 +69,14 @@ func probe(c *cli.Context, s *server) error {
 	v := s.fleet.view(s.totals)
 	statuses := s.fleet.health.Snapshot()
 	cancel()
-	<-done
+	wg.Wait()
 	if c.Bool("json") {
 		if err := writeJSON(c.App.Writer, v); err != nil {
 			return err
 		}
 	} else {
 		printNodes(c.App.Writer, v.Nodes)
+		printDiscovery(c.App.Writer, v.Discovery)
 		for i := range statuses {
 			for _, f := range dialect.RecommendedFlags(statuses[i].Engine) {
 				fmt.Fprintf(c.App.Writer, "%s: start with %s: %s\n", statuses[i].Name, f.Name, f.Why)
@@ -87,6 +90,9 @@ func probe(c *cli.Context, s *server) error {
 }
 
 func allServe(statuses []health.Status) bool {
+	if len(statuses) == 0 {
+		return false // discovery has found none yet
+	}
 	for i := range statuses {
 		if !statuses[i].State.Serving() {
 			return false
@@ -121,4 +127,18 @@ func writeJSON(out io.Writer, v any) error {
 	enc := json.NewEncoder(out)
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
+}
+
+// printDiscovery writes how the engines of pools without a list were found.
+func printDiscovery(out io.Writer, sources []discoveryView) {
+	for _, d := range sources {
+		fmt.Fprintf(out, "pool %s: %d engines by %s", d.Pool, d.Engines, d.Source)
+		if d.Age != nil {
+			fmt.Fprintf(out, ", confirmed %.0f s ago", *d.Age)
+		}
+		if d.Trouble != "" {
+			fmt.Fprintf(out, "; %s", d.Trouble)
+		}
+		fmt.Fprintln(out)
+	}
 }

@@ -1,13 +1,11 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/prefixring/prefixring/health"
 	"github.com/prefixring/prefixring/internal/config"
@@ -30,6 +28,11 @@ type fleet struct {
 
 	keeper *prewarm.Scheduler // keeps the manifest warm; nil = nobody does. Set before health runs
 
+	// applying orders changes of the membership: reloads, and what discovery finds. It is
+	// taken before mu, and held while health and the ring are told.
+	applying sync.Mutex
+	found    discovered // guarded by applying
+
 	mu    sync.Mutex // guards what follows; never held when the keeper is called
 	cfg   *config.Config
 	keys  *proxy.Keyring     // nil = everyone may
@@ -39,12 +42,17 @@ type fleet struct {
 
 	memories map[string]*session.Store // of tool loops, by route
 	taken    map[string]*atomic.Int64  // requests by member of a route
+
+	waysMu sync.Mutex      // guards ways
+	ways   map[way]*access // to engines, so that a reload keeps connections and probes
 }
 
 // member is a configured engine and the pool that it is in at present.
 type member struct {
 	conf     config.Engine
 	pool     *config.Pool
+	access   *access
+	timeouts proxy.Timeouts
 	upstream *proxy.Upstream
 	models   []string // as it lists them, adapters included; empty until it was asked
 	in       string   // display name of its pool; empty while its model is not known
@@ -56,7 +64,7 @@ type member struct {
 // newFleet builds everything for a configuration. Nothing is polled yet, and the data
 // plane has a table only of pools whose models are configured.
 func newFleet(cfg *config.Config, log *slog.Logger, metrics *telemetry.Metrics) (*fleet, error) {
-	f := &fleet{log: log, metrics: metrics, pools: map[string]*pool{}, nodes: map[string]*member{}, taken: map[string]*atomic.Int64{}}
+	f := &fleet{log: log, metrics: metrics, pools: map[string]*pool{}, nodes: map[string]*member{}, taken: map[string]*atomic.Int64{}, ways: map[way]*access{}}
 	o := healthOptions(&cfg.Pools[0].Health)
 	o.Logger, o.OnChange, o.OnSignals = log, f.onChange, f.onSignals
 	var err error
@@ -64,64 +72,6 @@ func newFleet(cfg *config.Config, log *slog.Logger, metrics *telemetry.Metrics) 
 		return nil, err
 	}
 	return f, nil
-}
-
-// apply makes cfg the configuration in force. On an error nothing has changed.
-func (f *fleet) apply(cfg *config.Config) error {
-	next := map[string]*member{}
-	var targets []health.Target
-	known, err := readNamed(cfg, f.log)
-	if err != nil {
-		return err
-	}
-	tenants, err := tenantsOf(cfg)
-	if err == nil {
-		_, err = proxy.NewKeyring(tenants, time.Now())
-	}
-	if err != nil {
-		return err
-	}
-	for i := range cfg.Pools {
-		p := &cfg.Pools[i]
-		access, err := newAccess(cfg, p)
-		if err != nil {
-			return fmt.Errorf("cannot use pool %q: %w", p.Name, err)
-		}
-		for _, e := range p.Engines {
-			up, err := proxy.NewUpstream(access.upstream(cfg, p, &e))
-			if err != nil {
-				return err
-			}
-			next[e.Name] = &member{conf: e, pool: p, upstream: up, level: ring.Closed}
-			targets = append(targets, access.target(p, &e))
-		}
-	}
-	f.mu.Lock()
-	for name, m := range next {
-		if old := f.nodes[name]; old != nil {
-			m.models, m.level, m.epoch, m.state = old.models, old.level, old.epoch, old.state
-		}
-	}
-	old, oldCfg, oldKnown := f.nodes, f.cfg, f.known
-	f.cfg, f.nodes, f.known = cfg, next, known
-	if err = f.rebuild(); err == nil {
-		err = f.admit(tenants)
-	}
-	if err != nil && oldCfg != nil {
-		f.cfg, f.nodes, f.known = oldCfg, old, oldKnown
-		err = errors.Join(err, f.rebuild())
-	}
-	f.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	for name, m := range old {
-		if next[name] == nil {
-			f.metrics.Drop(name)
-		}
-		m.upstream.Close()
-	}
-	return f.health.Apply(targets)
 }
 
 // rebuild sorts the nodes into pools and gives the data plane a new table. The caller

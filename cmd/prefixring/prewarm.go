@@ -136,6 +136,7 @@ func withWarmFleet(c *cli.Context, work func(*warmFleet) error) error {
 	defer wg.Wait()
 	defer cancel()
 	wg.Go(func() { s.fleet.health.Run(ctx) })
+	wg.Go(func() { s.fleet.discover(ctx) })
 	if err := s.fleet.meet(ctx, c.Duration("timeout")); err != nil {
 		return failed{exitUnreachable, err}
 	}

@@ -26,14 +26,14 @@ func (s *server) watchConfig(ctx context.Context) {
 		look = t.C
 	}
 	cfg := s.cfg
-	seen := stamps(configFiles(cfg))
+	seen := stampsOf(configFiles(cfg))
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-hup:
 		case <-look:
-			now := stamps(configFiles(cfg))
+			now := stampsOf(configFiles(cfg))
 			if now == seen {
 				continue
 			}
@@ -41,7 +41,7 @@ func (s *server) watchConfig(ctx context.Context) {
 		}
 		if next := s.reload(cfg); next != nil {
 			cfg = next
-			seen = stamps(configFiles(cfg))
+			seen = stampsOf(configFiles(cfg))
 		}
 	}
 }
@@ -74,8 +74,8 @@ func configFiles(cfg *config.Config) []string {
 	return files
 }
 
-// stamps changes when one of the files does: replaced, rewritten, removed or made.
-func stamps(files []string) string {
+// stampsOf changes when one of the files does: replaced, rewritten, removed or made.
+func stampsOf(files []string) string {
 	var b strings.Builder
 	for _, f := range files {
 		if f == "" {

@@ -183,6 +183,7 @@ func (s *server) run(ctx context.Context, out io.Writer) error {
 		return usageError(err)
 	}
 	wg.Go(func() { s.fleet.health.Run(background) })
+	wg.Go(func() { s.fleet.discover(background) })
 	if s.fleet.keeper != nil {
 		wg.Go(func() { s.fleet.keepWarm(background) })
 	}
@@ -230,7 +231,7 @@ func (s *server) drain() {
 
 func (s *server) adminHandler() http.Handler {
 	return admin.Handler(admin.Options{
-		Ready: s.fleet.ready, Metrics: func(w io.Writer) { s.metrics.Write(w); s.fleet.writeBindings(w); s.fleet.writeRoutes(w) },
+		Ready: s.fleet.ready, Warnings: s.fleet.stale, Metrics: func(w io.Writer) { s.metrics.Write(w); s.fleet.writeBindings(w); s.fleet.writeRoutes(w) },
 		Fleet: func() any { return s.fleet.view(s.totals) }, Explain: s.fleet.explain, Operate: s.fleet.operate,
 	})
 }
@@ -243,6 +244,9 @@ func (s *server) banner(out io.Writer) {
 	}
 	for _, st := range s.fleet.health.Snapshot() {
 		fmt.Fprintf(out, "  engine %-20s %-7s %s  %s\n", st.Name, st.Engine, st.URL, st.State)
+	}
+	for _, d := range s.fleet.discoveries() {
+		fmt.Fprintf(out, "  find   engines of pool %s by %s\n", d.Pool, d.Source)
 	}
 	if k := s.fleet.known; k != nil {
 		fmt.Fprintf(out, "  warm   %d prefixes of %s, kept warm from when the engines are ready\n", len(k.manifest.Prefixes), k.manifest.Path())

@@ -67,6 +67,7 @@ func showStatus(c *cli.Context) error {
 	}
 	fmt.Fprintf(&page, "ready: %s\n", v.Ready)
 	printNodes(&page, v.Nodes)
+	printDiscovery(&page, v.Discovery)
 	t := &v.Totals
 	fmt.Fprintf(&page, "%d requests, %d errors", t.Requests, t.Errors)
 	if t.HitRate != nil {

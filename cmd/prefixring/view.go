@@ -21,6 +21,8 @@ type fleetView struct {
 	Nodes  []nodeView `json:"nodes"`
 	Totals totalView  `json:"totals"`
 
+	Discovery []discoveryView `json:"discovery,omitempty"` // of pools whose engines are found
+
 	Bindings map[string]session.Stats `json:"bindings,omitempty"` // by pool, where they are on
 
 	Routes []routeView `json:"routes,omitempty"`
@@ -72,7 +74,7 @@ func (f *fleet) view(t *telemetry.Totals) fleetView {
 		rate := float64(v.Totals.CachedTokens) / float64(p)
 		v.Totals.HitRate = &rate
 	}
-	v.Prewarm = f.warmCells()
+	v.Prewarm, v.Discovery = f.warmCells(), f.discoveries()
 	v.Bindings = f.bindingStats()
 	v.Routes = f.routeViews()
 	statuses := f.health.Snapshot()
@@ -133,12 +135,16 @@ func (f *fleet) gauges() {
 	} {
 		f.metrics.Gauge(name, func() float64 { s := f.proxy.Stats(); return float64(read(&s)) })
 	}
-	for _, s := range f.health.Snapshot() {
-		f.metrics.Gauge("prefixring_node_in_flight", func() float64 { return f.ofNode(s.Name, (*ring.Node).InFlight) }, "node", s.Name)
-		f.metrics.Gauge("prefixring_node_load_units", func() float64 { return f.ofNode(s.Name, (*ring.Node).Load) }, "node", s.Name)
-		f.metrics.Gauge("prefixring_node_level", func() float64 {
-			return f.ofNode(s.Name, func(n *ring.Node) int64 { return int64(n.Level()) })
-		}, "node", s.Name)
+}
+
+// nodeGauges registers those of one node, until it is dropped.
+func (f *fleet) nodeGauges(name string) {
+	for metric, read := range map[string]func(*ring.Node) int64{
+		"prefixring_node_in_flight":  (*ring.Node).InFlight,
+		"prefixring_node_load_units": (*ring.Node).Load,
+		"prefixring_node_level":      func(n *ring.Node) int64 { return int64(n.Level()) },
+	} {
+		f.metrics.Gauge(metric, func() float64 { return f.ofNode(name, read) }, "node", name)
 	}
 }
 

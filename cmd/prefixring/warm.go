@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/prefixring/prefixring/health"
-	"github.com/prefixring/prefixring/internal/config"
 	"github.com/prefixring/prefixring/internal/dialect"
 	"github.com/prefixring/prefixring/internal/fingerprint"
 	"github.com/prefixring/prefixring/internal/residency"
@@ -32,19 +31,10 @@ func (f *fleet) facts() prewarm.Fleet {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	out := prewarm.Fleet{Resolve: f.target, Key: f.keyOf, Version: f.known.version()}
-	reach := map[*config.Pool]access{} // reads key files: once per pool, not per node
 	for _, m := range f.sorted() {
-		access, ok := reach[m.pool]
-		if !ok {
-			var err error
-			if access, err = newAccess(f.cfg, m.pool); err != nil {
-				continue // apply has refused it before; a key file may have gone since
-			}
-			reach[m.pool] = access
-		}
 		n := prewarm.Node{
 			Name: m.conf.Name, URL: m.conf.URL, Engine: m.pool.DialectOf(&m.conf), Models: m.models,
-			APIKey: access.key, TLS: access.tls,
+			APIKey: m.access.key, TLS: m.access.tls,
 		}
 		if m.conf.Rank != nil {
 			n.Rank, n.Pinned = *m.conf.Rank, true

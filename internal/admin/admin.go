@@ -18,11 +18,13 @@ import (
 // MaxExplain bounds the body that /api/v1/explain takes, in bytes.
 const MaxExplain = 64 << 20
 
-// Options are the facts and actions behind the port. All functions are required and
+// Options are the facts and actions behind the port. All functions but Warnings are required and
 // may be called from several goroutines at once.
 type Options struct {
 	// Ready returns nil when the router can serve, else why not, one reason a line.
 	Ready func() error
+	// Warnings are told beside "ready": what an operator should know, though it works.
+	Warnings func() []string
 	// Metrics writes the Prometheus text page.
 	Metrics func(io.Writer)
 	// Fleet returns the value shown, as JSON, at /api/v1/fleet.
@@ -46,6 +48,11 @@ func Handler(o Options) http.Handler {
 			return
 		}
 		io.WriteString(w, "ready\n")
+		if o.Warnings != nil {
+			for _, warning := range o.Warnings() {
+				fmt.Fprintf(w, "warning: %s\n", warning)
+			}
+		}
 	})
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")

@@ -67,9 +67,13 @@ func (p *Pool) check(v *validator, path string, engines, models map[string]strin
 	if _, ok := parseDialect(p.Dialect); !ok {
 		v.fail(path+".dialect", "%q is neither vllm nor sglang", p.Dialect)
 	}
-	if len(p.Engines) == 0 {
-		v.fail(path+".engines", "the pool has no engine; give each a url")
+	switch {
+	case p.Discovery.Is() && len(p.Engines) > 0:
+		v.fail(path+".discovery", "the pool lists engines, too; name one or the other")
+	case !p.Discovery.Is() && len(p.Engines) == 0:
+		v.fail(path+".engines", "the pool has no engine; give each a url, or name a discovery source")
 	}
+	p.Discovery.check(v, path+".discovery")
 	for i := range p.Engines {
 		p.Engines[i].check(v, fmt.Sprintf("%s.engines[%d]", path, i), engines)
 	}

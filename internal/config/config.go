@@ -69,6 +69,7 @@ type Pool struct {
 	Aliases    map[string]string `yaml:"aliases"` // name that clients may use: name that the engines serve
 	Dialect    string            `yaml:"dialect"` // vllm (default) or sglang
 	Engines    []Engine          `yaml:"engines"`
+	Discovery  Discovery         `yaml:"discovery"`    // instead of engines
 	APIKeyFile string            `yaml:"api_key_file"` // the engines' key; read anew when it changes; default: none is sent
 	TLS        ClientTLS         `yaml:"tls"`
 	Salt       string            `yaml:"salt"`     // mixed into every fingerprint of the pool; default none

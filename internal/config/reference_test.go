@@ -8,7 +8,9 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -35,15 +37,20 @@ func TestReferenceIsCurrent(t *testing.T) {
 	}
 }
 
-// generate writes one section per struct, in the order of the file.
+// generate writes one section per struct: config.go first, then what has a file of its own.
 func generate(t *testing.T) []byte {
 	t.Helper()
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files = slices.DeleteFunc(files, func(f string) bool { return f == "config.go" || strings.HasSuffix(f, "_test.go") })
 	var b bytes.Buffer
 	b.WriteString("# Configuration\n\nOne YAML file, given with `--config`. Unknown keys are errors. Relative paths start at the folder of the file.\n" +
 		"`prefixring check --config FILE` validates it; [configs/router.yaml](../configs/router.yaml) is a working example.\n" +
 		"This page is made from the comments in internal/config.\n")
-	for _, file := range []string{"config.go", "routes.go"} {
-		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
+	for _, name := range append([]string{"config.go"}, files...) {
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +59,6 @@ func generate(t *testing.T) []byte {
 	return b.Bytes()
 }
 
-// sections writes those of one file.
 func sections(b *bytes.Buffer, f *ast.File) {
 	for _, d := range f.Decls {
 		g, ok := d.(*ast.GenDecl)
@@ -60,10 +66,14 @@ func sections(b *bytes.Buffer, f *ast.File) {
 			continue
 		}
 		spec := g.Specs[0].(*ast.TypeSpec)
-		if s, ok := spec.Type.(*ast.StructType); ok {
+		if s, ok := spec.Type.(*ast.StructType); ok && hasKeys(s) {
 			section(b, spec.Name.Name, g.Doc.Text(), s)
 		}
 	}
+}
+
+func hasKeys(s *ast.StructType) bool {
+	return slices.ContainsFunc(s.Fields.List, func(f *ast.Field) bool { return f.Tag != nil })
 }
 
 func section(b *bytes.Buffer, name, doc string, s *ast.StructType) {

@@ -25,16 +25,17 @@ import (
 // The account needs list and watch on endpointslices (Service set) or pods (Selector
 // set) in the namespace.
 type Kubernetes struct {
-	API        string // base URL of the API server; "" = the one of the pod we run in
-	TokenFile  string // read before each request, as tokens are renewed; "" = the pod's, or none with API set
-	Client     *http.Client
-	Namespace  string // "" = the pod's own
-	Service    string // name of the service whose EndpointSlices are read, or
-	Selector   string // label selector of the pods
-	Port       string // name or number of the port; "" = the only one
-	Scheme     string // default http
-	Family     string // "4", "6", or "" for IPv4 and, where there is none, IPv6
-	ServerName string // for https; a pod is reached by its address
+	API        string       // base URL of the API server; "" = the one of the pod we run in
+	TokenFile  string       // read before each request, as tokens are renewed; "" = the pod's, or none with API set
+	CAFile     string       // authorities of an https API server; "" = the pod's, or the system's with API set
+	Client     *http.Client // instead of CAFile
+	Namespace  string       // "" = the pod's own
+	Service    string       // name of the service whose EndpointSlices are read, or
+	Selector   string       // label selector of the pods
+	Port       string       // name or number of the port; "" = the only one
+	Scheme     string       // default http
+	Family     string       // "4", "6", or "" for IPv4 and, where there is none, IPv6
+	ServerName string       // for https; a pod is reached by its address
 
 	Relist time.Duration // default 30 s
 	Logger *slog.Logger  // nil means slog.Default()
@@ -89,7 +90,11 @@ func (k *Kubernetes) watcher() (*watcher, error) {
 		w.k.Namespace = strings.TrimSpace(string(b))
 	}
 	if w.client == nil {
-		c, err := podClient()
+		ca := k.CAFile
+		if ca == "" && k.API == "" {
+			ca = account + "ca.crt"
+		}
+		c, err := apiClient(ca)
 		if err != nil {
 			return nil, err
 		}

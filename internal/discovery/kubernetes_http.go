@@ -4,26 +4,29 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 )
 
-// podClient trusts what the pod's service account trusts.
-func podClient() (*http.Client, error) {
-	pem, err := os.ReadFile(account + "ca.crt")
-	if err != nil {
-		return nil, fmt.Errorf("cannot watch Kubernetes: %w", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, errors.New("cannot watch Kubernetes: the service account's ca.crt holds no certificate")
+// apiClient trusts the authorities in a file; without one, those of the system.
+func apiClient(caFile string) (*http.Client, error) {
+	var pool *x509.CertPool
+	if caFile != "" {
+		pem, err := os.ReadFile(caFile)
+		if err != nil {
+			return nil, fmt.Errorf("cannot watch Kubernetes: %w", err)
+		}
+		pool = x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("cannot watch Kubernetes: %s holds no certificate", filepath.Base(caFile))
+		}
 	}
 	return &http.Client{Transport: &http.Transport{
 		TLSClientConfig:       &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12},
