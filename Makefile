@@ -27,7 +27,7 @@ fmt: ## format the Go files
 	gofmt -w $$(git ls-files '*.go')
 
 bench: ## the budgets of the hot path, each beside its reference
-	$(GO) test -run xxx -bench 'Scan|Pick|Parse|Tap|Store|Settle|Route|Poll100|Run100' -benchmem -benchtime 1s ./internal/fingerprint ./ring ./health ./internal/dialect ./internal/session ./internal/cost ./internal/route
+	$(GO) test -run xxx -bench 'Scan|Pick|Parse|Tap|Store|Settle|Route|Poll100|Run100' -benchmem -benchtime 1s ./internal/fingerprint ./ring ./health ./internal/dialect ./internal/session ./internal/cost ./internal/ledger ./internal/route
 
 FUZZTIME ?= 60s
 fuzz: ## every fuzzer for FUZZTIME each (default 60s)

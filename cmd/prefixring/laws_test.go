@@ -61,6 +61,8 @@ func TestImportLaws(t *testing.T) {
 		{module + "cmd/", nil},
 		{"github.com/valyala/fasthttp", []string{"internal/proxy", "bench", "prewarm", "internal/admin"}},
 		{"github.com/urfave/cli/", []string{"cmd"}},
+		{"go.etcd.io/bbolt", []string{"internal/ledger"}},
+		{module + "internal/ledger", []string{"cmd"}},
 		{"github.com/buraksezer/consistent", []string{"ring"}},
 		{"github.com/cespare/xxhash/", []string{"internal/fingerprint", "ring"}},
 		{"github.com/sourcegraph/conc", []string{"health", "prewarm", "bench"}},

@@ -72,6 +72,7 @@ func (g *GPU) Derive(model string) (*Speed, error) {
 
 // GPUView is what cached tokens spared an own fleet.
 type GPUView struct {
+	Model            string          `json:"model"`
 	PrefillSeconds   decimal.Decimal `json:"prefill_seconds_avoided"` // engine seconds, rounded to milliseconds
 	EnginesNotNeeded decimal.Decimal `json:"engines_not_needed"`      // on average over the period, rounded to two places
 	EstimatedCost    decimal.Decimal `json:"estimated_cost_of_those"` // of the avoided engine time, rounded to twelve places

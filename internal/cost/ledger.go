@@ -75,6 +75,9 @@ func (l *Ledger) Settle(e *Event) {
 	s.mu.Unlock()
 }
 
+// Minute returns the minute, since 1970-01-01 UTC, that a time is in.
+func Minute(t time.Time) int64 { return minuteOf(t) }
+
 // minuteOf rounds down, also before 1970.
 func minuteOf(t time.Time) int64 {
 	u := t.Unix()
@@ -107,7 +110,7 @@ func (l *Ledger) row(s *ledgerShard, k Key) *Sums {
 	}
 	l.folded.Add(1)
 	class := min(k.Class, classes-1)
-	k = Key{Minute: k.Minute, Model: Other, Prefix: Other, Node: Other, Channel: Other, Class: class}
+	k = OtherKey(k.Minute, class)
 	if s.other >= maxOther {
 		k.Minute = s.last[class] // nobody has drained a full ledger for a day
 	}
@@ -119,6 +122,11 @@ func (l *Ledger) row(s *ledgerShard, k Key) *Sums {
 		s.last[class] = k.Minute
 	}
 	return r
+}
+
+// OtherKey is the key of rows whose attribution had no room.
+func OtherKey(minute int64, class Class) Key {
+	return Key{Minute: minute, Model: Other, Prefix: Other, Node: Other, Channel: Other, Class: class}
 }
 
 // maxOther bounds the rows of Other in a shard: a day of minutes without a drain.

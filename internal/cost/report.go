@@ -3,6 +3,7 @@ package cost
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -52,8 +53,8 @@ type ReportOptions struct {
 	From, To time.Time      // rows outside [From, To) are left out; zero is open
 	// Tenant names a tenant's digest; nil prints 16 hexadecimal digits.
 	Tenant func(uint64) string
-	// Speed adds the GPU view for the models it holds for: rows without a channel.
-	Speed *Speed
+	// Speeds adds the GPU view of the models it names: rows without a channel.
+	Speeds map[string]*Speed
 }
 
 // Money are the estimates of one line. All are exact, and cover the known requests
@@ -93,7 +94,9 @@ type Report struct {
 	Lines          []Line    `json:"lines"`
 	Total          Line      `json:"total"`
 	Counterfactual string    `json:"counterfactual"`
-	GPU            *GPUView  `json:"gpu,omitempty"`
+	GPU            []GPUView `json:"gpu,omitempty"` // by model, of those whose speeds are known
+	// Notes are limits of this report that its reader must know of.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // Counterfactual states what the saving is compared with.
@@ -118,7 +121,7 @@ type Reporter struct {
 	last     int64
 	any      bool
 	from, to int64
-	ownRead  int64 // cached tokens on own engines
+	ownRead  map[string]int64 // cached tokens on own engines, by model
 }
 
 // groupKey holds the dimensions of a group that rows differ in.
@@ -139,7 +142,7 @@ func NewReporter(book *Book, o ReportOptions) *Reporter {
 	if o.Location == nil {
 		o.Location = time.UTC
 	}
-	r := &Reporter{book: book, o: o, groups: map[groupKey]*group{}, prices: map[priceKey]*priceAt{}, days: map[int64]int64{}}
+	r := &Reporter{book: book, o: o, groups: map[groupKey]*group{}, prices: map[priceKey]*priceAt{}, days: map[int64]int64{}, ownRead: map[string]int64{}}
 	if !o.From.IsZero() {
 		r.from = minuteOf(o.From)
 	}
@@ -155,15 +158,23 @@ func (r *Reporter) Add(row *Row) {
 	if !r.o.From.IsZero() && m < r.from || !r.o.To.IsZero() && m >= r.to {
 		return
 	}
-	if !r.any || m < r.first {
-		r.first = m
+	r.AddSpan(row, m, m)
+}
+
+// AddSpan adds a row that stands for all minutes from first to last, whatever From and
+// To are. No border that Cuts names may lie among those minutes.
+func (r *Reporter) AddSpan(row *Row, first, last int64) {
+	if !r.any || first < r.first {
+		r.first = first
 	}
-	if !r.any || m > r.last {
-		r.last = m
+	if !r.any || last > r.last {
+		r.last = last
 	}
 	r.any = true
 	if row.Channel == "" && row.Class == Traffic {
-		r.ownRead += row.Tokens.CacheRead
+		if s := r.o.Speeds[row.Model]; s != nil {
+			r.ownRead[row.Model] += row.Tokens.CacheRead
+		}
 	}
 	g := r.group(row)
 	p := r.price(row)
@@ -311,9 +322,10 @@ func (r *Reporter) Report() *Report {
 	}
 	out.Total = all.line()
 	slices.SortFunc(out.Lines, func(a, b Line) int { return slices.CompareFunc(a.Group, b.Group, cmp.Compare[string]) })
-	if r.o.Speed != nil && r.any {
-		v := r.o.Speed.View(r.ownRead, (r.last+1-r.first)*60)
-		out.GPU = &v
+	for _, model := range slices.Sorted(maps.Keys(r.ownRead)) {
+		v := r.o.Speeds[model].View(r.ownRead[model], (r.last+1-r.first)*60)
+		v.Model = model
+		out.GPU = append(out.GPU, v)
 	}
 	return out
 }

@@ -238,8 +238,8 @@ func TestGPUViewCountsOwnEnginesOnly(t *testing.T) {
 	l.Settle(&Event{At: t0, Model: "m", Usage: usage(120_000, 120_000, 1)})
 	l.Settle(&Event{At: t0, Model: "m", Channel: "host", Usage: usage(500_000, 500_000, 1)})
 	l.Settle(&Event{At: t0, Model: "m", Class: Prewarm, Usage: usage(500_000, 500_000, 1)})
-	rep := report(nil, l.Snapshot(), ReportOptions{Speed: s})
-	if rep.GPU == nil || rep.GPU.PrefillSeconds.String() != "120" || rep.GPU.EnginesNotNeeded.String() != "2" || rep.GPU.EstimatedCost.String() != "0.12" {
+	rep := report(nil, l.Snapshot(), ReportOptions{Speeds: map[string]*Speed{"m": s, "idle": s}})
+	if len(rep.GPU) != 1 || rep.GPU[0].Model != "m" || rep.GPU[0].PrefillSeconds.String() != "120" || rep.GPU[0].EnginesNotNeeded.String() != "2" || rep.GPU[0].EstimatedCost.String() != "0.12" {
 		t.Errorf("%+v", rep.GPU)
 	}
 }

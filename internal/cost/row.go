@@ -135,19 +135,21 @@ func Columns() []string {
 // RFC 3339 in UTC, the tenant 16 hexadecimal digits.
 func (r *Row) Record() []string {
 	out := []string{r.Start().UTC().Format(time.RFC3339), fmt.Sprintf("%016x", r.Tenant), r.Model, r.Prefix, r.Node, r.Channel, r.Tier, r.Class.String()}
-	for _, n := range r.numbers() {
+	for _, n := range r.Numbers() {
 		out = append(out, strconv.FormatInt(*n, 10))
 	}
 	return out
 }
 
-// numbers lists the additive fields in the order of Columns.
-func (s *Sums) numbers() []*int64 {
-	out := []*int64{&s.Requests}
-	for i := range s.Verdicts {
-		out = append(out, &s.Verdicts[i])
+// Counters is how many additive fields Sums has.
+const Counters = 18
+
+// Numbers lists the additive fields in the order of Columns.
+func (s *Sums) Numbers() [Counters]*int64 {
+	t, v := &s.Tokens, &s.Verdicts
+	return [Counters]*int64{
+		&s.Requests, &v[0], &v[1], &v[2], &v[3], &v[4],
+		&s.Known, &t.Input, &t.CacheRead, &t.Write5m, &t.Write1h, &t.Output, &t.Reasoning,
+		&s.Partial, &s.PartialPrompt, &s.PartialCached, &s.PartialOutput, &s.Silent,
 	}
-	t := &s.Tokens
-	return append(out, &s.Known, &t.Input, &t.CacheRead, &t.Write5m, &t.Write1h, &t.Output, &t.Reasoning,
-		&s.Partial, &s.PartialPrompt, &s.PartialCached, &s.PartialOutput, &s.Silent)
 }

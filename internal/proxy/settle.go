@@ -96,7 +96,9 @@ func (c *call) account(why cause) {
 	}
 	if c.route != nil {
 		r.Pool = c.route.pool.Name
+		r.Model = c.route.model
 	}
+	r.Tenant = c.scope()
 	if c.node != nil {
 		r.Node = c.node.Name()
 		r.Reason = c.reason.String()

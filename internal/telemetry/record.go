@@ -27,6 +27,8 @@ type Record struct {
 	Status      int             // status the client got; 499 when it left before one
 	Verdict     dialect.Verdict // what the response proved
 	Usage       dialect.Usage   // what the engine counted
+	Model       string          // name that the engine knows; from configuration or its own list, empty where the client named none
+	Tenant      uint64          // opaque scope of the client, 0 for none; for the ledger only, never in a log or label
 	Start       time.Time
 	Queue       time.Duration // spent waiting for a node
 	FirstByte   time.Duration // from Start; 0 when no byte came
