@@ -9,6 +9,7 @@ import (
 
 	"github.com/prefixring/prefixring/health"
 	"github.com/prefixring/prefixring/internal/config"
+	"github.com/prefixring/prefixring/internal/fingerprint"
 	"github.com/prefixring/prefixring/internal/proxy"
 	"github.com/prefixring/prefixring/internal/residency"
 	"github.com/prefixring/prefixring/internal/session"
@@ -42,6 +43,8 @@ type fleet struct {
 
 	memories map[string]*session.Store // of tool loops, by route
 	taken    map[string]*atomic.Int64  // requests by member of a route
+
+	scanner *fingerprint.Scanner // of all pools
 
 	waysMu sync.Mutex      // guards ways
 	ways   map[way]*access // to engines, so that a reload keeps connections and probes
@@ -84,6 +87,10 @@ func (f *fleet) rebuild() error {
 			members[m.in] = append(members[m.in], m)
 		}
 	}
+	scanner, err := f.scannerOf(members)
+	if err != nil {
+		return err
+	}
 	pools := map[string]*pool{}
 	var routed []*proxy.Pool
 	for _, name := range sortedKeys(members) {
@@ -93,15 +100,15 @@ func (f *fleet) rebuild() error {
 			if p, err = newPool(name, members[name][0].pool, &f.cfg.Bindings); err != nil {
 				return err
 			}
+			f.poolGauges(name)
 		}
 		if err := p.fill(members[name]); err != nil {
 			return err
 		}
-		if err := p.scan(f.known); err != nil {
-			return err
-		}
 		pools[name] = p
-		routed = append(routed, p.route(members[name]))
+		to := p.route(members[name], scanner, f.known)
+		p.learn(to, f.metrics, f.log)
+		routed = append(routed, to)
 	}
 	routes, err := f.routes(routed)
 	if err != nil {
@@ -111,9 +118,18 @@ func (f *fleet) rebuild() error {
 	if err != nil {
 		return err
 	}
-	f.pools = pools
+	f.pools, f.scanner = pools, scanner
 	f.proxy.SetTable(table)
 	return nil
+}
+
+// scannerOf makes the scanner for the pools that have members. The caller holds mu.
+func (f *fleet) scannerOf(members map[string][]*member) (*fingerprint.Scanner, error) {
+	var conf []*config.Pool
+	for _, name := range sortedKeys(members) {
+		conf = append(conf, members[name][0].pool)
+	}
+	return newScanner(f.known, conf)
 }
 
 // home is the display name of the pool that a member belongs in: the configured one

@@ -25,10 +25,9 @@ type pool struct {
 	ring      *ring.Ring
 	sizer     *ring.KSizer
 	residency *residency.Table
-	scanner   *fingerprint.Scanner
-	known     *named         // what the scanner was made with
-	bindings  *session.Store // nil = off
-	planned   sync.Map       // fingerprint -> owners that a prewarm has proven warm (int)
+	learning
+	bindings *session.Store // nil = off
+	planned  sync.Map       // fingerprint -> owners that a prewarm has proven warm (int)
 }
 
 func newPool(name string, conf *config.Pool, b *config.Bindings) (*pool, error) {
@@ -45,28 +44,10 @@ func newPool(name string, conf *config.Pool, b *config.Bindings) (*pool, error) 
 		return nil, err
 	}
 	return &pool{
-		name: name, bindings: store, affinity: newAffinity(b, conf), conf: conf, ring: r,
+		name: name, bindings: store, affinity: newAffinity(b, conf), conf: conf, ring: r, learning: newLearning(),
 		sizer:     ring.NewKSizer(ring.KOptions{}),
 		residency: residency.New(residency.Options{}),
 	}, nil
-}
-
-// scan makes the pool's scanner know the named prefixes. It is replaced with the routing
-// table: requests under way keep the one that they were read with.
-func (p *pool) scan(n *named) error {
-	if p.scanner != nil && p.known == n {
-		return nil
-	}
-	o := fingerprint.Options{CompletionsLead: int(p.conf.Placement.CompletionLead)}
-	if n != nil {
-		o.Named = n.list
-	}
-	s, err := fingerprint.NewScanner(o)
-	if err != nil {
-		return err
-	}
-	p.scanner, p.known = s, n
-	return nil
 }
 
 // fill makes members the nodes of the ring. A node takes work once health says so.
@@ -94,29 +75,36 @@ func (p *pool) fill(members []*member) error {
 	return nil
 }
 
-// route is the pool as the data plane sees it.
-func (p *pool) route(members []*member) *proxy.Pool {
+// route is the pool as the data plane sees it. It is replaced with the routing table:
+// requests under way keep the one that they were read with.
+func (p *pool) route(members []*member, scanner *fingerprint.Scanner, known *named) *proxy.Pool {
 	models := slices.Clone(p.conf.Models)
 	for _, m := range members {
 		models = append(models, m.models...)
 	}
 	slices.Sort(models)
+	fixed := p.conf.Placement.Owners // as of this table: the next one may have another
 	return &proxy.Pool{
 		Name: p.name, Models: slices.Compact(models), Aliases: p.conf.Aliases, Salt: p.conf.Salt,
-		Ring: p.ring, Scanner: p.scanner, Named: p.known.names(), Residency: p.residency, Bindings: p.bindings, Affinity: p.affinity, Owners: p.owners,
+		Ring: p.ring, Scanner: scanner, Lead: int(p.conf.Placement.CompletionLead), Named: known.names(),
+		Residency: p.residency, Bindings: p.bindings, Affinity: p.affinity,
+		Owners: func(fp uint64, work int64) int {
+			return p.atLeast(fp, fixed, p.sizer.Observe(fp, work, p.ring.Usable()))
+		},
+		OwnersNow: func(fp uint64) int { return p.atLeast(fp, fixed, p.sizer.K(fp, p.ring.Usable())) },
 	}
 }
 
-// owners counts work of a fingerprint and says how many owners it has now.
-func (p *pool) owners(fp uint64, work int64) int {
-	k := p.sizer.Observe(fp, work, p.ring.Usable())
-	if fixed := p.conf.Placement.Owners; fixed > 0 {
+// atLeast is how many owners a fingerprint has: as many as are fixed, else as its measured
+// load asks for, and no fewer than a prewarm has proven.
+func (p *pool) atLeast(fp uint64, fixed, measured int) int {
+	if fixed > 0 {
 		return fixed
 	}
 	if n, ok := p.planned.Load(fp); ok {
-		return max(k, n.(int))
+		return max(measured, n.(int))
 	}
-	return k
+	return measured
 }
 
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

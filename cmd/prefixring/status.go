@@ -79,6 +79,7 @@ func showStatus(c *cli.Context) error {
 	fmt.Fprintln(&page)
 	printRoutes(&page, v.Routes)
 	printBindings(&page, v.Bindings)
+	printLearning(&page, v.Pools)
 	_, err = c.App.Writer.Write(page.Bytes())
 	return err
 }
@@ -174,6 +175,7 @@ func printExplanation(out io.Writer, b []byte) error {
 		fmt.Fprint(out, "; guarded by the warm gate")
 	}
 	fmt.Fprintln(out)
+	printPrefix(out, &e)
 	d := &e.Ring
 	if d.Node != "" {
 		fmt.Fprintf(out, "goes to      %s  (%s; %d owners of %d usable nodes, partition %d)\n", d.Node, d.Reason, d.K, d.Usable, d.Partition)
@@ -184,8 +186,11 @@ func printExplanation(out io.Writer, b []byte) error {
 	fmt.Fprintln(w, "RANK\tENGINE\tOWNER\tWARMTH\tTAKES\tLOAD\tBOUND\tVERDICT")
 	for _, n := range d.Candidates {
 		owner := ""
-		if n.Owner {
+		switch {
+		case n.Owner:
 			owner = "yes"
+		case n.Next:
+			owner = "next"
 		}
 		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%.1f\t%.1f\t%s\n", n.Rank, n.Name, owner, e.Warmth[n.Name], n.Level, float64(n.Load)/1000, float64(n.Limit)/1000, n.Verdict)
 	}

@@ -20,6 +20,7 @@ type fleetView struct {
 	Ready  string     `json:"ready"` // "yes", or why not
 	Nodes  []nodeView `json:"nodes"`
 	Totals totalView  `json:"totals"`
+	Pools  []poolView `json:"pools"`
 
 	Discovery []discoveryView `json:"discovery,omitempty"` // of pools whose engines are found
 
@@ -74,7 +75,7 @@ func (f *fleet) view(t *telemetry.Totals) fleetView {
 		rate := float64(v.Totals.CachedTokens) / float64(p)
 		v.Totals.HitRate = &rate
 	}
-	v.Prewarm, v.Discovery = f.warmCells(), f.discoveries()
+	v.Prewarm, v.Discovery, v.Pools = f.warmCells(), f.discoveries(), f.learnedViews()
 	v.Bindings = f.bindingStats()
 	v.Routes = f.routeViews()
 	statuses := f.health.Snapshot()

@@ -78,10 +78,7 @@ func (f *fleet) target(model, adapter string) (prewarm.Target, bool) {
 func (f *fleet) keyOf(p dialect.Protocol, body []byte, t prewarm.Target) (prewarm.Key, error) {
 	f.mu.Lock()
 	pl, model, err := f.poolOf(t.Model)
-	var scanner *fingerprint.Scanner
-	if err == nil {
-		scanner = pl.scanner
-	}
+	scanner := f.scanner
 	f.mu.Unlock()
 	if err != nil {
 		return prewarm.Key{}, err
@@ -90,6 +87,7 @@ func (f *fleet) keyOf(p dialect.Protocol, body []byte, t prewarm.Target) (prewar
 	if err := scanner.Scan(p, body, &r); err != nil {
 		return prewarm.Key{}, err
 	}
+	scanner.Lead(&r, int(pl.conf.Placement.CompletionLead))
 	return prewarm.Key{Fingerprint: r.Fingerprint(model, "", pl.conf.Salt), StaticBytes: r.StaticBytes}, nil
 }
 

@@ -104,6 +104,7 @@ type Placement struct {
 	Hard           float64 `yaml:"hard"`            // in requests, for followers of a warm prefix; default 64
 	Follow         float64 `yaml:"follow"`          // a binding is followed up to this many times the bound; default 2, 1..100
 	Owners         int     `yaml:"owners"`          // owners per prefix; default 0 = by its share of the load
+	LearnDepth     *bool   `yaml:"learn_depth"`     // prefixes that no manifest declares share a key when they differ in their tail; default true
 	CompletionLead Size    `yaml:"completion_lead"` // leading bytes of a raw prompt that make its key; default 4KiB
 }
 

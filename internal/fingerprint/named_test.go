@@ -231,6 +231,10 @@ func TestLeadAfterTheScan(t *testing.T) {
 			if err := shared.Scan(dialect.Completions, body, &got); err != nil {
 				t.Fatal(err)
 			}
+			first := got.Key
+			if !shared.Lead(&got, 100) || !shared.Lead(&got, 0) || got.Key != first {
+				t.Errorf("%d bytes: the first lead does not come back", size)
+			}
 			if ok := shared.Lead(&got, lead); !ok || got.Key != want.Key || got.Kind != want.Kind || got.StaticBytes != want.StaticBytes {
 				t.Errorf("%d bytes, lead %d: %v %v %d, want %v %d", size, lead, ok, got.Kind, got.StaticBytes, want.Kind, want.StaticBytes)
 			}

@@ -132,10 +132,14 @@ func blockLengths() []int {
 }
 
 // Lead changes the key of a raw completion, which s has scanned into r, to its first n
-// canonical bytes: n is one of Options.CompletionsLead and OtherLeads. It reports whether it
-// could; a key of another kind is none of its business and stays.
+// canonical bytes: n is one of Options.CompletionsLead and OtherLeads, 0 = CompletionsLead. It
+// reports whether it could; a key of another kind is none of its business and stays.
 func (s *Scanner) Lead(r *Result, n int) bool {
 	if r.Kind != KindLead {
+		return true
+	}
+	if n == 0 {
+		r.p.leadKey(r, s.cuts, s.lead)
 		return true
 	}
 	at, ok := slices.BinarySearchFunc(s.cuts, n, func(c cut, n int) int { return cmp.Compare(c.length, n) })

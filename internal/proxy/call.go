@@ -79,7 +79,10 @@ type request struct {
 	stream   bool                 // the client asked for a stream
 	http10   bool
 	explain  bool
+	peeking  bool   // for an explanation: nothing is learned from it
 	key      uint64 // routing key; 0 = none
+	family   uint64 // digest that bindings are scoped to: the key's, and the same after it changes
+	learned  learned
 	second   uint64 // chooses among owners: the conversation
 	work     int64  // in ring units, without what the gate adds
 	tokens   int64  // estimated prompt tokens

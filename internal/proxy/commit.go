@@ -67,6 +67,9 @@ func (c *call) explainHeaders(h *fasthttp.ResponseHeader) {
 		h.SetBytesV("X-Prefixring-Fingerprint", strconv.AppendUint(c.scratch[:0], c.key, 16))
 	}
 	h.Set("X-Prefixring-Key", c.record.Kind)
+	if c.record.Depth != "" {
+		h.Set("X-Prefixring-Depth", c.record.Depth)
+	}
 	h.Set("X-Prefixring-Tries", strconv.Itoa(c.record.Tries))
 }
 

@@ -10,11 +10,15 @@ import (
 func (c *call) leadsTo(store *session.Store) *ring.Node {
 	n := nodeByID(c.route.pool.Ring, uint32(c.bound.found.Target))
 	if n == nil {
-		store.EvictIf(c.bound.now, c.bound.found.Gen, session.Gone)
+		if !c.peeking {
+			store.EvictIf(c.bound.now, c.bound.found.Gen, session.Gone)
+		}
 		return nil
 	}
 	if why, unfit := c.unfit(n); unfit {
-		store.Refused(why)
+		if !c.peeking {
+			store.Refused(why)
+		}
 		return nil
 	}
 	return n

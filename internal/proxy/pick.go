@@ -62,7 +62,7 @@ func (c *call) choose(cold bool) bool {
 	k := max(c.owners, 1)
 	c.ex.gate = gate{c: c, now: c.p.opts.Now(), cold: cold, leads: k}
 	c.query = ring.Query{
-		Key: c.key, Second: c.second, K: k, Work: c.work,
+		Key: c.key, Second: c.second, K: k, Next: c.learned.next, Work: c.work,
 		Bound: c.bound.node, BoundWork: c.boundWork(), Tried: c.tried[:c.ntried], Gate: &c.ex.gate,
 	}
 	if c.key == 0 {

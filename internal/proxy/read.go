@@ -27,7 +27,13 @@ func (c *call) read() *failure {
 		// unread, and only where that is unambiguous.
 		c.opaque = true
 	}
-	return c.understand(h.ContentType())
+	if f := c.understand(h.ContentType()); f != nil {
+		return f
+	}
+	if c.scanned {
+		c.diagnose()
+	}
+	return nil
 }
 
 // understand scans the body, finds its route and measures it.
@@ -44,14 +50,26 @@ func (c *call) understand(contentType []byte) *failure {
 
 // weigh measures the request for the pool that it goes to.
 func (c *call) weigh() *failure {
-	if s := c.route.pool.Scanner; c.scanned && c.reader != s {
-		// This pool knows other named prefixes than the one the model was read with.
+	if c.scanned {
+		if f := c.rescan(); f != nil {
+			return f
+		}
+	}
+	c.measure()
+	return nil
+}
+
+// rescan is for a pool that reads bodies unlike the one that the model was read with. Pools
+// that share a scanner need none: only the lead of a raw completion may be another.
+func (c *call) rescan() *failure {
+	pool := c.route.pool
+	if s := pool.Scanner; c.reader != s {
 		if err := s.Scan(c.protocol, c.body, c.scan); err != nil {
 			return scanFailure(err)
 		}
 		c.reader = s
 	}
-	c.measure()
+	pool.Scanner.Lead(c.scan, pool.Lead)
 	return nil
 }
 
@@ -112,14 +130,10 @@ func (c *call) measure() {
 		if c.protocol != dialect.Opaque {
 			c.tokens = int64(c.scan.PromptBytes / o.BytesPerToken)
 		}
-		c.static = int64(c.scan.StaticBytes / o.BytesPerToken)
 		c.setKey()
+		c.static = int64(c.sharedBytes() / o.BytesPerToken)
 	}
-	kind := fingerprint.KindNone
-	if c.scanned {
-		kind = c.scan.Kind
-	}
-	c.record.Kind = kind.String()
+	c.record.Kind = c.kind().String()
 	if i := c.scan.Named; c.scanned && i >= 0 && i < len(c.route.pool.Named) {
 		c.record.Named = c.route.pool.Named[i]
 	}
@@ -129,6 +143,8 @@ func (c *call) measure() {
 // setKey derives the ring key. A request with nothing to key on has none: it goes
 // where there is room, and the record says so (field case B29).
 func (c *call) setKey() {
+	// It may have been weighed for another pool before.
+	c.key, c.family, c.learned, c.record.Depth = 0, 0, learned{}, ""
 	if c.scan.Kind == fingerprint.KindNone {
 		return
 	}
@@ -136,7 +152,9 @@ func (c *call) setKey() {
 	if c.scan.Adapter.Present() {
 		adapter = string(c.text(c.scan.Adapter))
 	}
-	c.key = c.scan.Fingerprint(c.route.model, adapter, c.route.pool.Salt)
+	if d := c.learnKey(adapter); d != 0 {
+		c.key = c.ringKey(d, adapter)
+	}
 }
 
 // units turns uncached prompt tokens into ring units.

@@ -44,7 +44,7 @@ func (c *call) nameBindings(store *session.Store, id []byte) {
 	b, a := &c.bound, &c.route.pool.Affinity
 	scope := session.Scope{
 		Tenant: b2s(b.scope[:]), Principal: b2s(c.span(c.scan.User)), Lane: b2s(c.lane()),
-		Route: c.route.model, Prefix: c.key, Revision: a.Revision, Mode: a.Mode,
+		Route: c.route.model, Prefix: c.family, Revision: a.Revision, Mode: a.Mode,
 	}
 	c.nameTurns(store, scope, id, &b.now, &b.next)
 }

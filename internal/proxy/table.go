@@ -15,21 +15,33 @@ import (
 // set once, before the pool is put in a Table.
 type Pool struct {
 	Name      string
-	Models    []string          // names that its engines serve, adapters included
-	Aliases   map[string]string // names that clients may use -> name that the engines serve
-	Ring      *ring.Ring        // the Value of each node is its *Upstream
-	Scanner   *fingerprint.Scanner
-	Named     []string         // names of the registered prefixes, in the scanner's order
-	Residency *residency.Table // nil = no warm gate
-	Bindings  *session.Store   // nil = no session bindings
-	Affinity  Affinity         // how they are used
-	Salt      string           // mixed into every fingerprint, so that fleets do not share placements
+	Models    []string             // names that its engines serve, adapters included
+	Aliases   map[string]string    // names that clients may use -> name that the engines serve
+	Ring      *ring.Ring           // the Value of each node is its *Upstream
+	Scanner   *fingerprint.Scanner // the same for all pools of a table, or bodies are scanned twice
+	Lead      int                  // bytes of a raw prompt that key it, one that Scanner has; 0 = its CompletionsLead
+	Named     []string             // names of the registered prefixes, in the scanner's order
+	Residency *residency.Table     // nil = no warm gate
+	Bindings  *session.Store       // nil = no session bindings
+	Affinity  Affinity             // how they are used
+	Salt      string               // mixed into every fingerprint, so that fleets do not share placements
 	// MaxInFlight caps the requests in flight on one node, whatever its bound. 0 = no
 	// cap: engines queue without limit by default, so health has to see it.
 	MaxInFlight int64
 	// Owners counts work of a fingerprint and says how many owners it has at present
 	// (ring.KSizer.Observe, or a fixed number); nil = 1.
 	Owners func(fingerprint uint64, work int64) int
+	// OwnersNow is Owners without counting, for explanations; nil = 1.
+	OwnersNow func(fingerprint uint64) int
+
+	// Learner keys static prefixes that nobody has registered; nil = each by the whole.
+	Learner *fingerprint.Learner
+	// Moved is told that a learned ring key has taken the place of another; nil = nobody is.
+	Moved func(from, to uint64)
+	// Churn says how new static prefixes differ from those before; nil = nothing does.
+	// Churned gets what it says and must not block or keep the pointer.
+	Churn   *fingerprint.Churn
+	Churned func(*fingerprint.Diagnosis)
 
 	queue waitQueue
 }

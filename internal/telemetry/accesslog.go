@@ -41,6 +41,7 @@ func (a AccessLog) Settle(r *Record) {
 	attrs = append(attrs, slog.Int("rank", r.Rank), slog.Int("tries", r.Tries))
 	add("key", r.Kind)
 	add("prefix", r.Named)
+	add("depth", r.Depth)
 	if r.Fingerprint != 0 {
 		add("fingerprint", fmt.Sprintf("%016x", r.Fingerprint))
 	}

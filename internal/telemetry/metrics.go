@@ -70,6 +70,9 @@ func (m *Metrics) Settle(r *Record) {
 	s.queue.Update(r.Queue.Seconds())
 	m.count("prefixring_picks_total", "pool", r.Pool, "reason", orNone(r.Reason))
 	m.count("prefixring_key_kind_total", "protocol", r.Protocol, "kind", orNone(r.Kind))
+	if r.Depth != "" {
+		m.count("prefixring_learned_requests_total", "pool", r.Pool, "depth", r.Depth)
+	}
 	if r.ErrorCode != "" {
 		m.count("prefixring_refusals_total", "code", r.ErrorCode)
 	}
@@ -117,6 +120,16 @@ func (m *Metrics) of(k seriesKey) *series {
 	}
 	have, _ := m.series.LoadOrStore(k, s)
 	return have.(*series)
+}
+
+// Churn counts a new static prefix by what it differs in from the ones before.
+func (m *Metrics) Churn(pool, change string) {
+	m.count("prefixring_prefix_churn_total", "pool", pool, "change", change)
+}
+
+// KeyMoved counts a learned key that took the place of another one.
+func (m *Metrics) KeyMoved(pool string) {
+	m.count("prefixring_learned_key_changes_total", "pool", pool)
 }
 
 // Gauge registers a value that is read at each scrape.

@@ -20,6 +20,7 @@ type Record struct {
 	Reason      string          // why that node: binding, owner, overflow, wait, only
 	Kind        string          // what the routing key was made of (field case B29)
 	Named       string          // the registered prefix that matched, or empty
+	Depth       string          // how a learned key was made: whole, head, none; empty when nothing was learned
 	ErrorCode   string          // the router's own error code, or empty
 	Fingerprint uint64          // ring key; 0 when there was none
 	Rank        int             // position of the node in ring order, 0 = first owner
