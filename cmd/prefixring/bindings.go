@@ -24,7 +24,10 @@ func applyBindingEnv(cfg *config.Config, log *slog.Logger, getenv func(string) s
 	if warning != "" {
 		log.Warn(warning)
 	}
-	cfg.Bindings.Enabled, cfg.Bindings.TTL = s.Enabled, config.Duration(s.TTL)
+	cfg.Bindings.Enabled = s.Enabled
+	if strings.TrimSpace(getenv(session.EnvTTL)) != "" {
+		cfg.Bindings.TTL = config.Duration(s.TTL) // else presets and channels keep their own
+	}
 }
 
 // bindingTTL is the configured life of a binding, or that of the preset.
@@ -90,6 +93,11 @@ func (f *fleet) bindingStats() map[string]session.Stats {
 	for name, p := range f.pools {
 		if p.bindings != nil {
 			out[name] = p.bindings.Stats()
+		}
+	}
+	for name, h := range f.channels {
+		if h.store != nil {
+			out[name] = h.store.Stats()
 		}
 	}
 	return out

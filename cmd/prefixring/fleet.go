@@ -41,6 +41,7 @@ type fleet struct {
 	pools map[string]*pool   // by display name
 	nodes map[string]*member // by node name
 
+	channels map[string]*hosted        // by name; none = nothing leaves the fleet
 	memories map[string]*session.Store // of tool loops, by route
 	taken    map[string]*atomic.Int64  // requests by member of a route
 
@@ -109,6 +110,9 @@ func (f *fleet) rebuild() error {
 		to := p.route(members[name], scanner, f.known)
 		p.learn(to, f.metrics, f.log)
 		routed = append(routed, to)
+	}
+	for _, name := range sortedKeys(f.channels) {
+		routed = append(routed, f.channels[name].pool(scanner))
 	}
 	routes, err := f.routes(routed)
 	if err != nil {

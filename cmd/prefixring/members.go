@@ -56,23 +56,32 @@ func (f *fleet) install(cfg *config.Config, known *named, sources map[string]*so
 		return err
 	}
 	f.mu.Lock()
+	was := f.channels
+	channels, err := channelsOf(cfg, was)
+	if err != nil {
+		f.mu.Unlock()
+		closeUnshared(next, f.nodes)
+		return err
+	}
 	old, oldCfg, oldKnown := f.nodes, f.cfg, f.known
 	for name, m := range next {
 		if was := old[name]; was != nil {
 			m.models, m.level, m.epoch, m.state = was.models, was.level, was.epoch, was.state
 		}
 	}
-	f.cfg, f.nodes, f.known = cfg, next, known
+	f.cfg, f.nodes, f.known, f.channels = cfg, next, known, channels
 	err = f.rebuild()
 	if err != nil && oldCfg != nil {
-		f.cfg, f.nodes, f.known = oldCfg, old, oldKnown
+		f.cfg, f.nodes, f.known, f.channels = oldCfg, old, oldKnown, was
 		err = errors.Join(err, f.rebuild())
 	}
 	f.mu.Unlock()
 	if err != nil {
 		closeUnshared(next, old)
+		closeChannels(channels, was)
 		return err
 	}
+	closeChannels(was, channels)
 	for name := range old {
 		if next[name] == nil {
 			f.metrics.Drop(name)

@@ -38,9 +38,10 @@ func (f *fleet) routes(pools []*proxy.Pool) ([]*proxy.Route, error) {
 		memories[c.Name] = r.Memory
 		for tier := range c.Tiers {
 			for _, m := range c.Tiers[tier].Members {
-				if p := byName[m.Pool]; p != nil {
+				name := m.Pool + m.Channel // one of them
+				if p := byName[name]; p != nil {
 					r.Members = append(r.Members, proxy.RouteMember{Tier: tier, Pool: p, Model: m.Model, Weight: m.Weight,
-						Can: ability(f.canOf(m.Pool)), Taken: f.takenBy(c.Name, tier, m.Pool, m.Model)})
+						Can: ability(f.canOf(name)), Taken: f.takenBy(c.Name, tier, name, m.Model)})
 				}
 			}
 		}
@@ -61,11 +62,16 @@ func (f *fleet) takenBy(parts ...any) *atomic.Int64 {
 	return f.taken[key]
 }
 
-// canOf is what the configuration says of a pool.
+// canOf is what the configuration says of a pool or channel.
 func (f *fleet) canOf(pool string) *config.Can {
 	for i := range f.cfg.Pools {
 		if f.cfg.Pools[i].Name == pool {
 			return &f.cfg.Pools[i].Can
+		}
+	}
+	for i := range f.cfg.Channels {
+		if f.cfg.Channels[i].Name == pool {
+			return &f.cfg.Channels[i].Can
 		}
 	}
 	return &config.Can{}

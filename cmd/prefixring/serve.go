@@ -231,7 +231,12 @@ func (s *server) drain() {
 
 func (s *server) adminHandler() http.Handler {
 	return admin.Handler(admin.Options{
-		Ready: s.fleet.ready, Warnings: s.fleet.stale, Metrics: func(w io.Writer) { s.metrics.Write(w); s.fleet.writeBindings(w); s.fleet.writeRoutes(w) },
+		Ready: s.fleet.ready, Warnings: s.fleet.stale, Metrics: func(w io.Writer) {
+			s.metrics.Write(w)
+			s.fleet.writeBindings(w)
+			s.fleet.writeRoutes(w)
+			s.fleet.writeChannels(w)
+		},
 		Fleet: func() any { return s.fleet.view(s.totals) }, Explain: s.fleet.explain, Operate: s.fleet.operate,
 	})
 }
@@ -247,6 +252,9 @@ func (s *server) banner(out io.Writer) {
 	}
 	for _, d := range s.fleet.discoveries() {
 		fmt.Fprintf(out, "  find   engines of pool %s by %s\n", d.Pool, d.Source)
+	}
+	for _, c := range s.fleet.channelViews() {
+		fmt.Fprintf(out, "  leaves %s, key %s of channel %s: where a route leads there\n", c.Host, c.Key, c.Channel)
 	}
 	if k := s.fleet.known; k != nil {
 		fmt.Fprintf(out, "  warm   %d prefixes of %s, kept warm from when the engines are ready\n", len(k.manifest.Prefixes), k.manifest.Path())
@@ -268,6 +276,7 @@ func (s *server) off() []string {
 	keys := keysWord(s.cfg)
 	add(keys != "", keys)
 	add(!s.cfg.Bindings.Enabled, "bindings (bindings.enabled)")
+	add(len(s.cfg.Channels) == 0, nothingLeaves)
 	add(s.cfg.Prewarm.Manifest == "", "prewarm (prewarm.manifest)")
 	add(s.admin == nil, "admin port")
 	return out

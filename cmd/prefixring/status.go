@@ -77,6 +77,7 @@ func showStatus(c *cli.Context) error {
 		fmt.Fprintf(&page, ", %d requests without a cached-token report", t.UnknownUsages)
 	}
 	fmt.Fprintln(&page)
+	printChannels(&page, v.Channels)
 	printRoutes(&page, v.Routes)
 	printBindings(&page, v.Bindings)
 	printLearning(&page, v.Pools)

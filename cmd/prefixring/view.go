@@ -26,7 +26,8 @@ type fleetView struct {
 
 	Bindings map[string]session.Stats `json:"bindings,omitempty"` // by pool, where they are on
 
-	Routes []routeView `json:"routes,omitempty"`
+	Routes   []routeView   `json:"routes,omitempty"`
+	Channels []channelView `json:"channels"` // empty: nothing leaves the fleet
 
 	Prewarm []prewarm.CellStatus `json:"prewarm,omitempty"` // without a manifest there is none
 }
@@ -78,6 +79,7 @@ func (f *fleet) view(t *telemetry.Totals) fleetView {
 	v.Prewarm, v.Discovery, v.Pools = f.warmCells(), f.discoveries(), f.learnedViews()
 	v.Bindings = f.bindingStats()
 	v.Routes = f.routeViews()
+	v.Channels = f.channelViews()
 	statuses := f.health.Snapshot()
 	f.mu.Lock()
 	defer f.mu.Unlock()

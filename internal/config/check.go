@@ -42,6 +42,7 @@ func (c *Config) check(v *validator) {
 			names[name] = true
 		}
 	}
+	c.checkChannels(v)
 	c.checkRoutes(v, models)
 	oneOf(v, "bindings.mode", c.Bindings.Mode, "conversation", "user")
 	oneOf(v, "bindings.preset", c.Bindings.Preset, "strict", "hosted")
@@ -229,4 +230,5 @@ func (c *Config) fill() {
 		}
 	}
 	c.fillRoutes()
+	c.fillChannels()
 }

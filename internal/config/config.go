@@ -25,6 +25,7 @@ type Config struct {
 	Retry     Retry     `yaml:"retry"`
 	Work      Work      `yaml:"work"`
 	Pools     []Pool    `yaml:"pools"`
+	Channels  []Channel `yaml:"channels"`
 	Routes    []Route   `yaml:"routes"`
 	Bindings  Bindings  `yaml:"bindings"`
 	Prewarm   Prewarm   `yaml:"prewarm"`

@@ -53,20 +53,32 @@ func TestBadFilesAreRefused(t *testing.T) {
 			"pools:\n  - {name: a, models: [m], engines: [{url: 'http://a:1'}]}\n  - {name: b, models: [m], engines: [{url: 'http://b:1'}]}\n",
 			":3", "pools[1].models", "one pool",
 		},
-		"route without tier":  {minimal + "routes: [{name: auto}]\n", ":4", "routes[0].tiers", "tier"},
-		"route without pool":  {minimal + "routes: [{name: auto, tiers: [{members: [{pool: x}]}]}]\n", ":4", "members[0].pool", "no pool"},
-		"route by discovery":  {minimal + "routes: [{name: auto, tiers: [{members: [{pool: default}]}]}]\n", ":4", "members[0].pool", "models"},
-		"route named as pool": {"pools: [{models: [m], engines: [{url: 'http://a:1'}]}]\nroutes: [{name: m, tiers: [{members: [{pool: m}]}]}]\n", ":2", "routes[0].name", "own"},
-		"route to a stranger": {"pools: [{models: [m], engines: [{url: 'http://a:1'}]}]\nroutes: [{name: a, tiers: [{members: [{pool: m, model: n}]}]}]\n", ":2", "members[0].model", "serve"},
-		"odd protocol":        {"pools: [{can: {protocols: [smtp]}, engines: [{url: 'http://a:1'}]}]\n", ":1", "pools[0].can.protocols", "chat"},
-		"bad binding mode":    {minimal + "bindings: {mode: both}\n", ":4", "bindings.mode", "user"},
-		"half a TLS pair":     {minimal + "tls:\n  cert_file: a.pem\n", ":5", "tls", "go together"},
-		"bad log level":       {minimal + "telemetry:\n  log_level: loud\n", ":5", "telemetry.log_level", "debug"},
+		"route without tier":   {minimal + "routes: [{name: auto}]\n", ":4", "routes[0].tiers", "tier"},
+		"route without pool":   {minimal + "routes: [{name: auto, tiers: [{members: [{pool: x}]}]}]\n", ":4", "members[0].pool", "no pool"},
+		"route by discovery":   {minimal + "routes: [{name: auto, tiers: [{members: [{pool: default}]}]}]\n", ":4", "members[0].pool", "models"},
+		"route named as pool":  {"pools: [{models: [m], engines: [{url: 'http://a:1'}]}]\nroutes: [{name: m, tiers: [{members: [{pool: m}]}]}]\n", ":2", "routes[0].name", "own"},
+		"route to a stranger":  {"pools: [{models: [m], engines: [{url: 'http://a:1'}]}]\nroutes: [{name: a, tiers: [{members: [{pool: m, model: n}]}]}]\n", ":2", "members[0].model", "serve"},
+		"channel in the clear": {minimal + "channels: [{name: c, url: 'http://a.example', protocol: openai, keys: [{file: k}]}]\n", ":4", "channels[0].url", "https"},
+		"channel with a key":   {minimal + "channels: [{name: c, url: 'https://u:sk-canary@a', protocol: openai, keys: [{file: k}]}]\n", ":4", "channels[0].url", "https"},
+		"channel without keys": {minimal + "channels: [{name: c, url: 'https://a', protocol: openai}]\n", ":4", "channels[0].keys", "file"},
+		"inline key":           {minimal + "channels: [{name: c, url: 'https://a', protocol: openai, keys: [{key: sk-canary}]}]\n", ":4", `"key"`, "remove"},
+		"odd dialect":          {minimal + "channels: [{name: c, url: 'https://a', protocol: gemini, keys: [{file: k}]}]\n", ":4", "channels[0].protocol", "anthropic"},
+		"translation":          {minimal + "channels: [{name: c, url: 'https://a', protocol: anthropic, can: {protocols: [chat]}, keys: [{file: k}]}]\n", ":4", "can.protocols", "messages"},
+		"twin keys":            {minimal + "channels: [{name: c, url: 'https://a', protocol: openai, keys: [{name: x, file: k}, {name: x, file: l}]}]\n", ":4", "keys[1].name", "twice"},
+		"route to no channel":  {minimal + "routes: [{name: auto, tiers: [{members: [{channel: x, model: m}]}]}]\n", ":4", "members[0].channel", "no channel"},
+		"channel as a pool":    {minimal + "channels: [{name: default, url: 'https://a', protocol: openai, keys: [{file: k}]}]\n", ":4", "channels[0].name", "another"},
+		"odd protocol":         {"pools: [{can: {protocols: [smtp]}, engines: [{url: 'http://a:1'}]}]\n", ":1", "pools[0].can.protocols", "chat"},
+		"bad binding mode":     {minimal + "bindings: {mode: both}\n", ":4", "bindings.mode", "user"},
+		"half a TLS pair":      {minimal + "tls:\n  cert_file: a.pem\n", ":5", "tls", "go together"},
+		"bad log level":        {minimal + "telemetry:\n  log_level: loud\n", ":5", "telemetry.log_level", "debug"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Parse("router.yaml", []byte(tc.file))
 			if err == nil {
 				t.Fatal("accepted")
+			}
+			if strings.Contains(err.Error(), "canary") {
+				t.Errorf("a key is quoted: %v", err)
 			}
 			for _, want := range []string{"router.yaml" + tc.line, tc.field, tc.remedy} {
 				if !strings.Contains(err.Error(), want) {

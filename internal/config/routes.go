@@ -18,11 +18,12 @@ type Tier struct {
 	Members []TierMember `yaml:"members"` // they share the tier's conversations by weight
 }
 
-// TierMember is a pool in a tier.
+// TierMember is a pool or a channel in a tier.
 type TierMember struct {
-	Pool   string  `yaml:"pool"`   // name of a pool whose models are configured
-	Model  string  `yaml:"model"`  // name that the pool serves, spliced into the body; default: the pool's first
-	Weight float64 `yaml:"weight"` // relative to the others of the tier, above 0 and at most 1000; default 1
+	Pool    string  `yaml:"pool"`    // name of a pool whose models are configured
+	Channel string  `yaml:"channel"` // or name of a channel
+	Model   string  `yaml:"model"`   // name that the member knows, spliced into the body; default: the pool's first; a channel needs one
+	Weight  float64 `yaml:"weight"`  // relative to the others of the tier, above 0 and at most 1000; default 1
 }
 
 // Can says what a member of a route is able to do. What it cannot makes it ineligible
@@ -70,7 +71,7 @@ func (c *Config) checkRoutes(v *validator, models map[string]string) {
 
 func (c *Config) checkTier(v *validator, path string, t *Tier) {
 	if len(t.Members) == 0 {
-		v.fail(path+".members", "the tier has no member; name a pool")
+		v.fail(path+".members", "the tier has no member; name a pool or a channel")
 	}
 	for i := range t.Members {
 		m := &t.Members[i]
@@ -80,6 +81,13 @@ func (c *Config) checkTier(v *validator, path string, t *Tier) {
 		}
 		p := c.poolNamed(m.Pool)
 		switch {
+		case (m.Pool == "") == (m.Channel == ""):
+			v.fail(path, "the member needs a pool or a channel, one of them")
+		case m.Channel != "" && c.channelNamed(m.Channel) == nil:
+			v.fail(path+".channel", "there is no channel %q", m.Channel)
+		case m.Channel != "" && m.Model == "":
+			v.fail(path+".model", "a channel needs the name of the model at its host")
+		case m.Channel != "":
 		case p == nil:
 			v.fail(path+".pool", "there is no pool %q", m.Pool)
 		case len(p.Models) == 0:
@@ -104,7 +112,7 @@ func (c *Config) fillRoutes() {
 	for i := range c.Routes {
 		for k := range c.Routes[i].Tiers {
 			for j := range c.Routes[i].Tiers[k].Members {
-				if m := &c.Routes[i].Tiers[k].Members[j]; m.Model == "" {
+				if m := &c.Routes[i].Tiers[k].Members[j]; m.Model == "" && m.Pool != "" {
 					m.Model = c.poolNamed(m.Pool).Models[0]
 				}
 			}

@@ -36,6 +36,7 @@ func (ex *exchange) attempt(fresh bool) (verdict, *failure) {
 	c.record.Tries++
 	c.sent = c.p.opts.Now()
 	if d := c.p.opts.Hedge; d > 0 {
+		c.hedged = c.hedged || ex.up.account != nil // two hosts would both charge
 		c.hedgeAt = time.Now().Add(d)
 	}
 	c.plan(ex.up)
@@ -78,6 +79,7 @@ func (ex *exchange) broken(err error) (verdict, *failure) {
 		return retrySame, &failClosed
 	}
 	c.p.report(ex.node, OutcomeClosed)
+	ex.unanswered(true)
 	if malformed(err) {
 		// It answered, and would answer the next request the same way.
 		return giveUp, &failReply
@@ -99,6 +101,11 @@ func malformed(err error) bool {
 // what to do with it.
 func (ex *exchange) judge() (verdict, *failure) {
 	c := ex.c
+	if ex.up.account != nil {
+		if v, f, done := ex.heard(); done {
+			return v, f
+		}
+	}
 	if ex.head.status == 503 {
 		return ex.refused(retryAfter(ex.head.retryAfter))
 	}

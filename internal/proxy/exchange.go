@@ -68,6 +68,7 @@ func (ex *exchange) connect(fresh bool) (verdict, *failure) {
 			}
 			ex.up.breaker.failure(c.p.opts.Now())
 			c.p.report(ex.node, OutcomeConnectFailed)
+			ex.unanswered(false)
 			if isTimeout(err) {
 				return retryUnsent, &failConnectTime
 			}
@@ -150,6 +151,7 @@ func (ex *exchange) receive() error {
 			return err
 		}
 		ex.answered = true
+		ex.head.hosted = ex.up.account != nil
 		ex.up.breaker.success()
 		ex.reply.begin(&ex.head, ex.c.ctx.Request.Header.IsHead())
 		ex.tapped = !ex.head.encoded

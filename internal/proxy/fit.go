@@ -33,6 +33,9 @@ func (c *call) unfit(n *ring.Node) (why session.Refusal, unfit bool) {
 	if v := up.state.Load(); v != 0 {
 		return session.Refusal(v - 1), true
 	}
+	if up.account != nil {
+		return c.unfitHosted(up)
+	}
 	switch {
 	case n.Level() == ring.Closed:
 		return session.NotEligible, true

@@ -88,7 +88,7 @@ func (c *call) decide(v verdict, f *failure) (progress, *failure) {
 		v = retryNext
 	}
 	if v == giveUp || !c.mayRetry(v) {
-		c.refusedByEngine = c.ex.answered && f.code == failBound.code
+		c.refusedByEngine = c.ex.answered && f.code == failBound.code && c.ex.up.account == nil
 		return over, f
 	}
 	c.putAside(f)
@@ -115,7 +115,7 @@ func (c *call) mayRetry(v verdict) bool {
 // anything better, and excludes its node.
 func (c *call) putAside(f *failure) {
 	c.last = f
-	if c.ex.answered && (f.code == failBound.code || f.code == failStored.code) {
+	if c.ex.answered && c.ex.up.account == nil && (f.code == failBound.code || f.code == failStored.code) {
 		c.save()
 	}
 	c.tried[c.ntried] = c.ex.node

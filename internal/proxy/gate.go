@@ -3,6 +3,7 @@ package proxy
 import (
 	"time"
 
+	"github.com/prefixring/prefixring/internal/channel"
 	"github.com/prefixring/prefixring/internal/dialect"
 	"github.com/prefixring/prefixring/internal/residency"
 	"github.com/prefixring/prefixring/ring"
@@ -23,7 +24,8 @@ type gate struct {
 	skipped bool       // a node was passed over for its connection or its refusal
 	closed  bool       // a node was passed over by the warm gate
 	full    bool       // a node was passed over because of the pool's cap
-	probe   bool       // this call probes whether the node accepts connections again
+	mark    channel.Mark
+	probe   bool // this call probes whether the node accepts connections again
 }
 
 var _ ring.WarmGate = (*gate)(nil)
@@ -33,6 +35,9 @@ func (g *gate) Admit(n *ring.Node) (extra int64, ok bool) {
 	up, _ := n.Value().(*Upstream)
 	if up == nil {
 		return 0, false
+	}
+	if up.account != nil {
+		return g.admitHosted(up)
 	}
 	if limit := g.c.route.pool.MaxInFlight; limit > 0 && n.InFlight() > limit {
 		// The reservation that is being decided counts already.

@@ -29,7 +29,7 @@ var requestDrop = map[string]bool{
 	// Made unique and added again.
 	"x-request-id": true,
 	// Ours.
-	"x-prefixring-conversation": true, "x-prefixring-explain": true,
+	"x-prefixring-conversation": true, "x-prefixring-explain": true, "x-prefixring-lane": true,
 }
 
 func init() {
@@ -51,6 +51,9 @@ func (c *call) appendRequestHead(dst []byte, up *Upstream, bodyLength int) []byt
 	dst = append(dst, " HTTP/1.1\r\nHost: "...)
 	dst = append(dst, up.host...)
 	dst = append(dst, crlf...)
+	if up.account != nil {
+		return c.appendLength(c.appendHostedFields(dst, up), bodyLength)
+	}
 	dst = appendForwarded(dst, h)
 	dst = c.appendForwardedFor(dst)
 	dst = append(dst, "X-Request-Id: "...)
@@ -68,6 +71,12 @@ func (c *call) appendRequestHead(dst []byte, up *Upstream, bodyLength int) []byt
 		dst = strconv.AppendInt(dst, int64(up.rank), 10)
 		dst = append(dst, crlf...)
 	}
+	return c.appendLength(dst, bodyLength)
+}
+
+// appendLength ends a request head.
+func (c *call) appendLength(dst []byte, bodyLength int) []byte {
+	h := &c.ctx.Request.Header
 	if bodyLength > 0 || h.IsPost() || h.IsPut() || h.IsPatch() {
 		dst = append(dst, "Content-Length: "...)
 		dst = strconv.AppendInt(dst, int64(bodyLength), 10)
@@ -255,7 +264,7 @@ func copyReplyHead(dst *fasthttp.ResponseHeader, h *replyHead, status int) {
 		}
 	}
 	for _, f := range h.fields {
-		if replyDropped(f.name) || (named != nil && hasFoldToken(named, f.name)) {
+		if replyDropped(f.name) || h.private(f.name) || (named != nil && hasFoldToken(named, f.name)) {
 			continue
 		}
 		dst.AddBytesKV(f.name, f.value)

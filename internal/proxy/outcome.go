@@ -53,6 +53,9 @@ func outcomeOf(status int) Outcome {
 
 // report tells health what an attempt found out.
 func (p *Proxy) report(n *ring.Node, o Outcome) {
+	if up, _ := n.Value().(*Upstream); up != nil && up.account != nil {
+		return // an account's health is its own to keep
+	}
 	if p.opts.Report != nil {
 		p.opts.Report(n.Name(), o)
 	}

@@ -69,6 +69,9 @@ func (c *call) choose(cold bool) bool {
 		// Nothing to key on: the least loaded node of the whole pool.
 		c.query.Key, c.query.Second, c.query.K = c.seq.Load()+c.p.nextID.Load(), 0, len(pool.Ring.Nodes())
 	}
+	if pool.Hosted {
+		c.hostedQuery(&c.query)
+	}
 	if c.reserve(pool) {
 		return true
 	}

@@ -19,7 +19,8 @@ func (c *call) plan(up *Upstream) {
 		return
 	}
 	var head []byte
-	if class := c.class(); class != 0 && c.protocol != dialect.Opaque {
+	engine := up.account == nil // a host knows no fields of engines
+	if class := c.class(); engine && class != 0 && c.protocol != dialect.Opaque {
 		head = c.planPriority(dialect.EnginePriority(up.engine, class), head)
 	}
 	if c.route.alias && c.scan.Model.Present() {
@@ -27,7 +28,7 @@ func (c *call) plan(up *Upstream) {
 			return appendJSONString(b, c.route.model)
 		})
 	}
-	if up.engine == dialect.SGLang {
+	if engine && up.engine == dialect.SGLang {
 		// vLLM drops this block itself; here it would change the prompt of every
 		// request (engine_contracts 6.3).
 		for _, s := range c.scan.Strip {
@@ -38,7 +39,7 @@ func (c *call) plan(up *Upstream) {
 		c.strip.on = true
 		head = spliceUsage(&c.splices, c.body, c.scan.StreamOptions, head)
 	}
-	if c.saltable() {
+	if engine && c.saltable() {
 		head = append(append(append(head, `"cache_salt":"`...), c.tenantSalt()...), `",`...)
 	}
 	if at, comma, ok := headInsert(c.body); ok && len(head) > 0 {

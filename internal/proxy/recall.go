@@ -46,6 +46,9 @@ func (c *call) nameBindings(store *session.Store, id []byte) {
 		Tenant: b2s(b.scope[:]), Principal: b2s(c.span(c.scan.User)), Lane: b2s(c.lane()),
 		Route: c.route.model, Prefix: c.family, Revision: a.Revision, Mode: a.Mode,
 	}
+	if c.scope() == 0 && !c.scan.User.Present() {
+		scope.Mode = session.Conversation // nobody is not a user: all strangers would share one binding
+	}
 	c.nameTurns(store, scope, id, &b.now, &b.next)
 }
 

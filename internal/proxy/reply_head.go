@@ -34,6 +34,7 @@ type replyHead struct {
 	keepAlive   bool // the engine will take another request on this connection
 	encoded     bool // Content-Encoding other than identity: the tap can not read it
 	eventStream bool
+	hosted      bool // it is a hosted account's: not all of its fields are for the client
 }
 
 // headField is one header line of a reply, both parts pointing into replyHead.raw.

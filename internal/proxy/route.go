@@ -137,7 +137,13 @@ func (c *call) takeLeg(up func(int) bool) bool {
 }
 
 // legUp says if a member has a node that takes general work.
-func (c *call) legUp(i int) bool { return c.way.route.legs[i].pool.Ring.Usable() > 0 }
+func (c *call) legUp(i int) bool {
+	l := &c.way.route.legs[i]
+	if l.pool.Hosted {
+		return c.hostedUp(&l.route)
+	}
+	return l.pool.Ring.Usable() > 0
+}
 
 // elsewhereUp says if there is a member to fall to.
 func (c *call) elsewhereUp() bool { return c.way.route != nil && c.way.walk.More(c.legUp) }

@@ -41,6 +41,7 @@ func (c *call) settle() {
 	r.Verdict = c.verdictOf(out.Verdict, why)
 	r.Usage = out.Usage
 	c.learn(out, r.Verdict)
+	c.settleHosted(out.Usage)
 	if c.owes {
 		c.head.tenant.Settle(c.p.opts.Now(), c.tokens, used(out.Usage))
 	}

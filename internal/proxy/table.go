@@ -25,6 +25,7 @@ type Pool struct {
 	Bindings  *session.Store       // nil = no session bindings
 	Affinity  Affinity             // how they are used
 	Salt      string               // mixed into every fingerprint, so that fleets do not share placements
+	Hosted    bool                 // a channel: its nodes are accounts, and only routes lead to it
 	// MaxInFlight caps the requests in flight on one node, whatever its bound. 0 = no
 	// cap: engines queue without limit by default, so health has to see it.
 	MaxInFlight int64
@@ -76,7 +77,14 @@ type route struct {
 // would depend on the order of the configuration.
 func NewTable(pools []*Pool, named ...*Route) (*Table, error) {
 	t := &Table{routes: map[string]*route{}, pools: slices.Clone(pools)}
+	engines := 0
 	for _, p := range pools {
+		if p.Hosted && len(p.Models)+len(p.Aliases) > 0 {
+			return nil, fmt.Errorf("cannot use channel %q: only a route may lead to it", p.Name)
+		}
+		if !p.Hosted {
+			engines++
+		}
 		if p.Ring == nil || p.Scanner == nil {
 			return nil, fmt.Errorf("cannot route to pool %q: it has no ring or no scanner", p.Name)
 		}
@@ -102,7 +110,7 @@ func NewTable(pools []*Pool, named ...*Route) (*Table, error) {
 			return nil, err
 		}
 	}
-	if len(pools) == 1 {
+	if engines == 1 && !pools[0].Hosted {
 		t.only = &route{pool: pools[0]}
 	}
 	t.names = slices.Sorted(maps.Keys(t.routes))

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prefixring/prefixring/internal/channel"
 	"github.com/prefixring/prefixring/internal/dialect"
 	"github.com/prefixring/prefixring/internal/session"
 )
@@ -23,6 +24,9 @@ type UpstreamOptions struct {
 	Host   string         // Host header; default is the address of URL
 	Rank   int            // data-parallel rank behind one port, sent as a header; -1 = none
 	Now    func() time.Time
+	// Account makes this a hosted account: only answers tell of it, and its key goes in the
+	// form that the protocol's hosts take. It needs a Key.
+	Account *channel.Account
 	Timeouts
 }
 
@@ -38,6 +42,9 @@ type Upstream struct {
 	pool   connPool
 	dialer dialer
 	now    func() time.Time
+
+	account    *channel.Account // nil = an engine
+	refusedKey atomic.Pointer[string]
 
 	creds   atomic.Pointer[credentials]
 	breaker breaker
@@ -59,6 +66,8 @@ func NewUpstream(o UpstreamOptions) (*Upstream, error) {
 		return nil, fmt.Errorf("cannot use the URL of engine %q: it names no host", o.Name)
 	case u.User != nil:
 		return nil, fmt.Errorf("cannot use the URL of engine %q: keys belong in the key setting, not in the URL", o.Name)
+	case o.Account != nil && o.Key == nil:
+		return nil, fmt.Errorf("cannot use account %q: it has no key", o.Name)
 	case u.RawQuery != "" || u.Fragment != "":
 		return nil, fmt.Errorf("cannot use the URL of engine %q: it has a query or fragment", o.Name)
 	}
@@ -70,7 +79,7 @@ func NewUpstream(o UpstreamOptions) (*Upstream, error) {
 		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
 	}
 	t := Options{Timeouts: o.Timeouts}.withDefaults().Timeouts
-	up := &Upstream{name: o.Name, engine: o.Engine, host: o.Host, key: o.Key, rank: o.Rank, now: o.Now}
+	up := &Upstream{name: o.Name, engine: o.Engine, host: o.Host, key: o.Key, rank: o.Rank, now: o.Now, account: o.Account}
 	up.prefix = strings.TrimRight(u.EscapedPath(), "/")
 	if up.host == "" {
 		up.host = u.Host
@@ -134,6 +143,9 @@ func (u *Upstream) credential(p dialect.Protocol) string {
 		have = &credentials{key: key}
 		for p := range have.lines {
 			name, value := dialect.AuthHeader(dialect.Protocol(p), u.engine, key)
+			if u.account != nil {
+				name, value = dialect.ChannelAuthHeader(dialect.Protocol(p), key)
+			}
 			have.lines[p] = name + ": " + value + crlf
 		}
 		u.creds.Store(have)
