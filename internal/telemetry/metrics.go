@@ -5,7 +5,6 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 
 	"github.com/VictoriaMetrics/metrics"
@@ -17,15 +16,47 @@ import (
 // fixed lists, never from clients (field case B65): the number of series is bounded
 // by nodes x protocols x outcomes. It implements Sink.
 type Metrics struct {
-	set    *metrics.Set
-	series sync.Map // seriesKey -> *series: written once per combination, then only read
-	usage  struct{ unknown *metrics.Counter }
+	set      *metrics.Set
+	series   handles[seriesKey, *series]
+	counters handles[counterKey, *metrics.Counter]
+	usage    struct{ unknown *metrics.Counter }
 }
 
 // seriesKey is a combination of label values. Status is a class, so that codes an
 // engine invents make no series.
 type seriesKey struct {
 	protocol, pool, node, class, verdict string
+}
+
+// family is a kind of counters with one or two labels.
+type family uint8
+
+const (
+	picks family = iota
+	keyKinds
+	learned
+	refusals
+	promptTokens
+	outputTokens
+	churn
+	keyChanges
+)
+
+var families = [...]struct{ name, one, two string }{
+	picks:        {"prefixring_picks_total", "pool", "reason"},
+	keyKinds:     {"prefixring_key_kind_total", "protocol", "kind"},
+	learned:      {"prefixring_learned_requests_total", "pool", "depth"},
+	refusals:     {"prefixring_refusals_total", "code", ""},
+	promptTokens: {"prefixring_prompt_tokens_total", "node", "source"},
+	outputTokens: {"prefixring_output_tokens_total", "node", ""},
+	churn:        {"prefixring_prefix_churn_total", "pool", "change"},
+	keyChanges:   {"prefixring_learned_key_changes_total", "pool", ""},
+}
+
+// counterKey is one counter: its family and the values of its labels.
+type counterKey struct {
+	family   family
+	one, two string
 }
 
 type series struct {
@@ -68,13 +99,13 @@ func (m *Metrics) Settle(r *Record) {
 	}
 	s.total.Update(r.Total.Seconds())
 	s.queue.Update(r.Queue.Seconds())
-	m.count("prefixring_picks_total", "pool", r.Pool, "reason", orNone(r.Reason))
-	m.count("prefixring_key_kind_total", "protocol", r.Protocol, "kind", orNone(r.Kind))
+	m.counter(picks, r.Pool, orNone(r.Reason)).Inc()
+	m.counter(keyKinds, r.Protocol, orNone(r.Kind)).Inc()
 	if r.Depth != "" {
-		m.count("prefixring_learned_requests_total", "pool", r.Pool, "depth", r.Depth)
+		m.counter(learned, r.Pool, r.Depth).Inc()
 	}
 	if r.ErrorCode != "" {
-		m.count("prefixring_refusals_total", "code", r.ErrorCode)
+		m.counter(refusals, r.ErrorCode, "").Inc()
 	}
 	m.tokens(r)
 }
@@ -88,24 +119,32 @@ func (m *Metrics) tokens(r *Record) {
 			m.usage.unknown.Inc()
 		}
 	} else {
-		m.add(u.Prompt-u.Cached, "prefixring_prompt_tokens_total", "node", r.Node, "source", "uncached")
-		m.add(u.Cached, "prefixring_prompt_tokens_total", "node", r.Node, "source", "cached")
+		m.counter(promptTokens, r.Node, "uncached").Add(int(u.Prompt - u.Cached))
+		m.counter(promptTokens, r.Node, "cached").Add(int(u.Cached))
 	}
 	if u.Output != dialect.Unknown {
-		m.add(u.Output, "prefixring_output_tokens_total", "node", r.Node)
+		m.counter(outputTokens, r.Node, "").Add(int(u.Output))
 	}
 }
 
-func (m *Metrics) count(metric string, labels ...string) { m.add(1, metric, labels...) }
-
-func (m *Metrics) add(n int64, metric string, labels ...string) {
-	m.set.GetOrCreateCounter(name(metric, labels...)).Add(int(n))
+// counter returns a counter by the values of its labels. Its name is built once, not per
+// request.
+func (m *Metrics) counter(f family, one, two string) *metrics.Counter {
+	k := counterKey{f, one, two}
+	if c, ok := m.counters.get(k); ok {
+		return c
+	}
+	pairs := []string{families[f].one, one}
+	if families[f].two != "" {
+		pairs = append(pairs, families[f].two, two)
+	}
+	return m.counters.put(k, m.set.GetOrCreateCounter(name(families[f].name, pairs...)))
 }
 
 // of returns the series of a combination.
 func (m *Metrics) of(k seriesKey) *series {
-	if s, ok := m.series.Load(k); ok {
-		return s.(*series)
+	if s, ok := m.series.get(k); ok {
+		return s
 	}
 	all := []string{"protocol", k.protocol, "pool", k.pool, "node", k.node, "status", k.class, "verdict", k.verdict}
 	node := []string{"protocol", k.protocol, "node", k.node}
@@ -118,18 +157,17 @@ func (m *Metrics) of(k seriesKey) *series {
 		total:      m.set.GetOrCreatePrometheusHistogramExt(name("prefixring_request_seconds", node...), latencyBuckets),
 		queue:      m.set.GetOrCreatePrometheusHistogramExt(name("prefixring_queue_seconds", "pool", k.pool), latencyBuckets),
 	}
-	have, _ := m.series.LoadOrStore(k, s)
-	return have.(*series)
+	return m.series.put(k, s)
 }
 
 // Churn counts a new static prefix by what it differs in from the ones before.
 func (m *Metrics) Churn(pool, change string) {
-	m.count("prefixring_prefix_churn_total", "pool", pool, "change", change)
+	m.counter(churn, pool, change).Inc()
 }
 
 // KeyMoved counts a learned key that took the place of another one.
 func (m *Metrics) KeyMoved(pool string) {
-	m.count("prefixring_learned_key_changes_total", "pool", pool)
+	m.counter(keyChanges, pool, "").Inc()
 }
 
 // Gauge registers a value that is read at each scrape.
@@ -145,12 +183,8 @@ func (m *Metrics) Drop(node string) {
 			m.set.UnregisterMetric(n)
 		}
 	}
-	m.series.Range(func(k, _ any) bool {
-		if k.(seriesKey).node == node {
-			m.series.Delete(k)
-		}
-		return true
-	})
+	m.series.drop(func(k seriesKey) bool { return k.node == node })
+	m.counters.drop(func(k counterKey) bool { return families[k.family].one == "node" && k.one == node })
 }
 
 // Write writes all series in the Prometheus text format, with those of the process.

@@ -101,3 +101,21 @@ func TestAccessLineSaysWhatIsKnown(t *testing.T) {
 		}
 	}
 }
+
+// Settling costs no allocation once the labels are known: it runs for every request.
+func TestSettlingAllocatesNothing(t *testing.T) {
+	m, r := NewMetrics(), record()
+	r.ErrorCode, r.Depth, r.Tries = "no_room", "head", 2
+	m.Settle(r)
+	if n := testing.AllocsPerRun(100, func() { m.Settle(r) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkSettleMetrics(b *testing.B) {
+	m, r := NewMetrics(), record()
+	b.ReportAllocs()
+	for b.Loop() {
+		m.Settle(r)
+	}
+}
