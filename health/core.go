@@ -11,7 +11,7 @@ import (
 // core is the state machine of one node: plain data, changed only by step. It does no
 // I/O and asks no clock.
 type core struct {
-	opt    *Options
+	opt    *Settings // of its pool
 	engine dialect.Engine
 	want   []string // models that make it ready; empty: any
 
@@ -67,7 +67,7 @@ type core struct {
 	level  ring.Level
 }
 
-func newCore(opt *Options, t *Target) *core {
+func newCore(opt *Settings, t *Target) *core {
 	c := &core{opt: opt, engine: t.Engine, want: t.Models, weight: 1, terminating: t.Terminating, unready: t.Unready}
 	c.signals.Reset()
 	c.rates.reset()

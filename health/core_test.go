@@ -30,7 +30,7 @@ func newScript(t *testing.T, change func(*Options)) *script {
 	if err := o.fill(); err != nil {
 		t.Fatal(err)
 	}
-	s := &script{t: t, c: newCore(o, &Target{Name: "a", Models: []string{"m1"}}), now: t0}
+	s := &script{t: t, c: newCore(&o.Settings, &Target{Name: "a", Models: []string{"m1"}}), now: t0}
 	s.sig.Reset()
 	s.c.decide(s.now)
 	return s

@@ -21,6 +21,9 @@ type endpoint struct {
 	key   atomic.Pointer[func() string]
 	rest  rest // shared by both loops
 
+	clock  atomic.Pointer[Settings] // whose probes are those of the endpoint; see retime
+	sooner chan struct{}            // tells the metrics loop that its period has become shorter
+
 	// looked is closed after the first look at the metrics page, had it one or not. A node
 	// becomes ready only then: what counters and start time were before it took its first
 	// work is what tells a restart from then on.
@@ -86,6 +89,7 @@ func (m *Manager) scrape(ctx context.Context, ep *endpoint) {
 		case <-ctx.Done():
 			return
 		case <-t.C:
+		case <-ep.sooner:
 		}
 		start := time.Now()
 		r := s.round(ctx)
@@ -93,18 +97,19 @@ func (m *Manager) scrape(ctx context.Context, ep *endpoint) {
 			return
 		}
 		ep.once.Do(func() { close(ep.looked) })
-		period := m.jitter(m.opt.Metrics.Period)
+		mean := ep.clock.Load().Metrics.Period
+		period := m.jitter(mean)
 		if r.blames() {
 			period *= 10 // switched off, or the key is wrong: no use asking each second
 		}
-		t.Reset(m.untilBeat(start.Add(period), m.opt.Metrics.Period))
+		t.Reset(m.untilBeat(start.Add(period), mean))
 	}
 }
 
 // round reads the page once and hands it to the nodes.
 func (s *scraper) round(ctx context.Context) result {
 	s.p.reset(s.ep.id.engine, &s.page)
-	r := s.c.get(ctx, "/metrics", s.m.opt.Metrics.Timeout, s.p.write)
+	r := s.c.get(ctx, "/metrics", s.ep.clock.Load().Metrics.Timeout, s.p.write)
 	if r.ok() {
 		if err := s.p.end(); err != nil {
 			r = result{answer: unclean, status: r.status, err: err}
@@ -174,13 +179,13 @@ func (m *Manager) check(ctx context.Context, ep *endpoint) {
 
 // round asks what is due and returns the time to the next round.
 func (k *checker) round(ctx context.Context) time.Duration {
-	m, start := k.m, time.Now()
-	r := k.c.get(ctx, "/health", m.opt.Health.Timeout, nil)
+	m, start, clock := k.m, time.Now(), k.ep.clock.Load()
+	r := k.c.get(ctx, "/health", clock.Health.Timeout, nil)
 	if ctx.Err() != nil {
 		return 0
 	}
 	m.observe(k.ep, observation{kind: obsHealth, result: r})
-	period := m.opt.Health.Period
+	period := clock.Health.Period
 	if r.answer != answered {
 		// Another process may answer next time.
 		k.models, k.version, k.noSleep = time.Time{}, time.Time{}, false
@@ -195,7 +200,7 @@ func (k *checker) round(ctx context.Context) time.Duration {
 		// more often would only add to its load (SGLang issue 22511).
 		period = min(period, time.Second)
 	}
-	return max(m.untilBeat(start.Add(m.jitter(period)), m.opt.Metrics.Period), 10*time.Millisecond)
+	return max(m.untilBeat(start.Add(m.jitter(period)), clock.Metrics.Period), 10*time.Millisecond)
 }
 
 func (k *checker) askModels(ctx context.Context, healthy bool) {
@@ -204,7 +209,7 @@ func (k *checker) askModels(ctx context.Context, healthy bool) {
 		return
 	}
 	o := observation{kind: obsModels}
-	o.result = k.fetch(ctx, "/v1/models", k.m.opt.Models.Timeout)
+	o.result = k.fetch(ctx, "/v1/models", k.ep.clock.Load().Models.Timeout)
 	if o.result.ok() {
 		if err := parseModels(k.buf, &o.models, &o.adapters); err != nil {
 			o.result = result{answer: unclean, status: o.result.status, err: err}
@@ -213,7 +218,7 @@ func (k *checker) askModels(ctx context.Context, healthy bool) {
 	if ctx.Err() == nil {
 		k.m.observe(k.ep, o)
 	}
-	k.models = now.Add(k.m.jitter(k.m.opt.Models.Period))
+	k.models = now.Add(k.m.jitter(k.ep.clock.Load().Models.Period))
 }
 
 // askSleep asks a vLLM engine in development mode, the only one that has the path,
@@ -222,7 +227,7 @@ func (k *checker) askSleep(ctx context.Context) {
 	if k.noSleep || k.ep.id.engine != dialect.VLLM || !k.m.sleepUntold(k.ep) {
 		return
 	}
-	r := k.fetch(ctx, "/is_sleeping", k.m.opt.Health.Timeout)
+	r := k.fetch(ctx, "/is_sleeping", k.ep.clock.Load().Health.Timeout)
 	if r.blames() {
 		k.noSleep = true
 		return
@@ -237,11 +242,12 @@ func (k *checker) askVersion(ctx context.Context) {
 	if now.Before(k.version) {
 		return
 	}
-	k.version = now.Add(k.m.jitter(k.m.opt.Version.Period))
-	r := k.fetch(ctx, k.infoPath, k.m.opt.Version.Timeout)
+	clock := k.ep.clock.Load()
+	k.version = now.Add(k.m.jitter(clock.Version.Period))
+	r := k.fetch(ctx, k.infoPath, clock.Version.Timeout)
 	if r.answer == answered && r.status == 404 && k.infoPath == "/server_info" {
 		k.infoPath = "/get_server_info" // its name until SGLang PR 13273
-		r = k.fetch(ctx, k.infoPath, k.m.opt.Version.Timeout)
+		r = k.fetch(ctx, k.infoPath, clock.Version.Timeout)
 	}
 	if v := parseVersion(k.buf); r.ok() && v != "" && ctx.Err() == nil {
 		k.m.observe(k.ep, observation{kind: obsVersion, version: v})
@@ -262,14 +268,14 @@ func (k *checker) fetch(ctx context.Context, path string, limit time.Duration) r
 
 // trial sends the one request that may readmit a node: one generated token, the only
 // proof that the core behind the front end works.
-func (m *Manager) trial(ctx context.Context, ep *endpoint, model, rank string) result {
+func (m *Manager) trial(ctx context.Context, ep *endpoint, model, rank string, limit time.Duration) result {
 	c := m.client(ep)
 	c.rest = new(rest) // a connection of its own: what is on trial should not hold up probes
 	defer c.close()
 	if rank != "" {
 		c.extra = dialect.RankHeader(ep.id.engine) + ": " + rank + "\r\n"
 	}
-	return c.do(ctx, "POST", "/v1/completions", trialBody(model), m.opt.TrialTimeout,
+	return c.do(ctx, "POST", "/v1/completions", trialBody(model), limit,
 		func([]byte) error { return nil })
 }
 

@@ -31,12 +31,14 @@ func watch(t *testing.T, o fakeengine.Options) *watched {
 	e, url := fakeengine.StartT(t, o)
 	quick := func(d time.Duration) health.Probe { return health.Probe{Period: d, Timeout: 2 * time.Second} }
 	m, err := health.New(health.Options{
-		Metrics: quick(20 * time.Millisecond), Health: quick(50 * time.Millisecond),
-		Models: quick(50 * time.Millisecond), Version: quick(time.Second),
-		HangAfter: 400 * time.Millisecond, SlowStart: -1,
-		Thresholds: health.Thresholds{Dwell: 100 * time.Millisecond},
-		Outliers:   health.Outliers{Cooldown: 50 * time.Millisecond},
-		Logger:     slog.New(slog.DiscardHandler),
+		Settings: health.Settings{
+			Metrics: quick(20 * time.Millisecond), Health: quick(50 * time.Millisecond),
+			Models: quick(50 * time.Millisecond), Version: quick(time.Second),
+			HangAfter: 400 * time.Millisecond, SlowStart: -1,
+			Thresholds: health.Thresholds{Dwell: 100 * time.Millisecond},
+			Outliers:   health.Outliers{Cooldown: 50 * time.Millisecond},
+		},
+		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -62,7 +62,7 @@ func (m *Manager) tryEject(n *node, now time.Time) {
 			serving++
 		}
 	}
-	if n.core.state.Serving() && mayEject(total, ejected, serving, m.opt.Outliers.Share) {
+	if n.core.state.Serving() && mayEject(total, ejected, serving, n.core.opt.Outliers.Share) {
 		n.core.step(observation{kind: obsEject, reason: n.core.wantEject}, now)
 		n.forgetLatency()
 	}
@@ -71,7 +71,7 @@ func (m *Manager) tryEject(n *node, now time.Time) {
 // latencyRule ejects a ready node whose warm first events come far later than those
 // of the rest of its pool.
 func (m *Manager) latencyRule(pool string, now time.Time) {
-	o := &m.opt.Outliers
+	o := &m.settingsOf(pool).Outliers
 	if o.LatencyFactor <= 0 {
 		return
 	}
@@ -121,9 +121,9 @@ func (m *Manager) startTrial(n *node, now time.Time) {
 	}
 	n.trying = true
 	ep, model, rank := n.ep, n.core.trialModel(), n.target.Rank
-	ctx := m.ctx
+	ctx, limit := m.ctx, n.core.opt.TrialTimeout
 	m.wg.Go(func() {
-		r := m.trial(ctx, ep, model, rank)
+		r := m.trial(ctx, ep, model, rank, limit)
 		m.mu.Lock()
 		n.trying = false
 		if n.ep == ep && ctx.Err() == nil {

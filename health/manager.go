@@ -30,7 +30,8 @@ type Manager struct {
 	pools     map[string][]*node // the nodes that are not gone, by pool
 	endpoints map[endpointID]*endpoint
 	operators map[string]operator
-	ctx       context.Context // set while Run runs
+	settings  map[string]*Settings // by pool; see settingsOf
+	ctx       context.Context      // set while Run runs
 	running   bool
 	wg        *conc.WaitGroup
 
@@ -96,7 +97,7 @@ func (m *Manager) apply(targets []Target, seen map[string]bool, now time.Time) {
 		t.Models = slices.Clone(t.Models)
 		n := byName[t.Name]
 		if n == nil {
-			n = &node{target: t, core: newCore(&m.opt, &t)}
+			n = &node{target: t, core: newCore(m.settingsOf(t.Pool), &t)}
 			m.nodes = append(m.nodes, n)
 			byName[t.Name] = n
 			n.told = Status{Name: t.Name, Pool: t.Pool, Weight: 1, Ramp: 1} // a ring opens new nodes: the first news closes it
@@ -136,7 +137,7 @@ func (m *Manager) retarget(n *node, t Target, now time.Time) {
 	moved := back || idOf(&t) != idOf(&n.target) || t.Rank != n.target.Rank
 	n.target = t
 	c := n.core
-	c.engine, c.want, c.gone = t.Engine, t.Models, false
+	c.engine, c.want, c.gone, c.opt = t.Engine, t.Models, false, m.settingsOf(t.Pool)
 	c.terminating, c.unready = t.Terminating, t.Unready
 	if moved {
 		if !back {
@@ -146,6 +147,7 @@ func (m *Manager) retarget(n *node, t Target, now time.Time) {
 		m.attach(n)
 	} else {
 		n.ep.setKey(t.APIKey)
+		m.retime(n.ep) // it may be in another pool now
 	}
 	if c.observed && len(c.models)+len(c.adapters) > 0 {
 		c.served = c.serves()
@@ -170,16 +172,18 @@ func (m *Manager) setOperator(n *node, now time.Time) {
 func (m *Manager) attach(n *node) {
 	id := idOf(&n.target)
 	ep := m.endpoints[id]
-	if ep == nil {
-		ep = &endpoint{id: id, kick: make(chan struct{}, 1), first: n.target, looked: make(chan struct{})}
+	fresh := ep == nil
+	if fresh {
+		ep = &endpoint{id: id, kick: make(chan struct{}, 1), sooner: make(chan struct{}, 1), first: n.target, looked: make(chan struct{})}
 		ep.setKey(n.target.APIKey)
 		m.endpoints[id] = ep
-		if m.running {
-			m.start(ep)
-		}
 	}
 	ep.nodes = append(ep.nodes, n)
 	n.ep = ep
+	m.retime(ep)
+	if fresh && m.running {
+		m.start(ep)
+	}
 	ep.wake()
 }
 
@@ -194,6 +198,7 @@ func (m *Manager) detach(n *node) {
 		}
 		delete(m.endpoints, ep.id)
 	}
+	m.retime(ep)
 }
 
 // start runs the loops of an endpoint. A loop that panics is restarted: a bug in one

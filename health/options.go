@@ -7,8 +7,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"time"
-
-	"github.com/prefixring/prefixring/internal/dialect"
 )
 
 // Probe is the clock of one kind of probe.
@@ -72,8 +70,8 @@ type Outliers struct {
 	Cooldown, CooldownMax time.Duration
 }
 
-// Options configures a Manager. The zero value works.
-type Options struct {
+// Settings are how the nodes of a pool are watched and judged. The zero value works.
+type Settings struct {
 	// The probes. Zero fields mean the defaults: metrics each 1 s within 2 s; health
 	// each 5 s within 4 s (SGLang's takes a second by design and must not be asked more
 	// often); models and version each 12 s and 60 s within 4 s. A failing vLLM engine
@@ -94,6 +92,12 @@ type Options struct {
 	// TrialTimeout bounds the one-token request that readmits an ejected or hung node.
 	// Default 10 s.
 	TrialTimeout time.Duration
+}
+
+// Options configures a Manager. The zero value works.
+type Options struct {
+	Settings // of pools that SetPools has not named
+
 	// KeepGone is how long Snapshot goes on to show a node that is no target any more.
 	// Default 1 min; negative means not at all.
 	KeepGone time.Duration
@@ -187,7 +191,7 @@ func orDefault[T comparable](v *T, def T) {
 }
 
 // fill sets defaults and reports the first setting that makes no sense.
-func (o *Options) fill() error {
+func (o *Settings) fill() error {
 	o.Metrics.fill(time.Second, 2*time.Second)
 	o.Health.fill(5*time.Second, 4*time.Second)
 	o.Models.fill(12*time.Second, 4*time.Second)
@@ -201,6 +205,16 @@ func (o *Options) fill() error {
 	orDefault(&o.Failures, 3)
 	orDefault(&o.SlowStart, 10*time.Second)
 	orDefault(&o.TrialTimeout, 10*time.Second)
+	return nil
+}
+
+// Check reports the first setting that makes no sense.
+func (o Settings) Check() error { return o.fill() }
+
+func (o *Options) fill() error {
+	if err := o.Settings.fill(); err != nil {
+		return err
+	}
 	orDefault(&o.KeepGone, time.Minute)
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -213,18 +227,4 @@ func (o *Options) fill() error {
 		o.Dial = d.DialContext
 	}
 	return nil
-}
-
-// hangAfter is the limit for an engine's dialect, 0 = off.
-func (o *Options) hangAfter(e dialect.Engine) time.Duration {
-	switch {
-	case o.HangAfter < 0:
-		return 0
-	case o.HangAfter > 0:
-		return o.HangAfter
-	case e == dialect.SGLang:
-		// Gauges move every 40 decode steps while busy and every 30 s when idle.
-		return time.Minute
-	}
-	return 30 * time.Second
 }

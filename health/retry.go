@@ -38,7 +38,7 @@ func (m *Manager) retryAfter(pool string, now time.Time) time.Duration {
 		if c.voice(now) == 0 {
 			queue = math.NaN()
 		}
-		d := DrainTime(queue, m.opt.Thresholds.Waiting.Leave[ring.Closed-1], c.rates.drain())
+		d := DrainTime(queue, c.opt.Thresholds.Waiting.Leave[ring.Closed-1], c.rates.drain())
 		if busy := c.full.busyUntil.Sub(now); busy > d {
 			d = busy
 		}

@@ -185,10 +185,10 @@ func TestThresholdsAreChecked(t *testing.T) {
 		name string
 		o    Options
 	}{
-		{"leave above enter", Options{Thresholds: Thresholds{Waiting: Steps{Enter: [3]float64{1, 2, 3}, Leave: [3]float64{1, 1, 2}}}}},
-		{"steps out of order", Options{Thresholds: Thresholds{KVUsage: Steps{Enter: [3]float64{0.9, 0.8, 0.95}, Leave: [3]float64{0.1, 0.2, 0.3}}}}},
-		{"silent before stale", Options{Thresholds: Thresholds{FreshFor: 20 * time.Second}}},
-		{"share above one", Options{Outliers: Outliers{Share: 1.5}}},
+		{"leave above enter", Options{Settings: Settings{Thresholds: Thresholds{Waiting: Steps{Enter: [3]float64{1, 2, 3}, Leave: [3]float64{1, 1, 2}}}}}},
+		{"steps out of order", Options{Settings: Settings{Thresholds: Thresholds{KVUsage: Steps{Enter: [3]float64{0.9, 0.8, 0.95}, Leave: [3]float64{0.1, 0.2, 0.3}}}}}},
+		{"silent before stale", Options{Settings: Settings{Thresholds: Thresholds{FreshFor: 20 * time.Second}}}},
+		{"share above one", Options{Settings: Settings{Outliers: Outliers{Share: 1.5}}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if _, err := New(c.o); err == nil {

@@ -65,14 +65,11 @@ type member struct {
 	state    health.State
 }
 
-// newFleet builds everything for a configuration. Nothing is polled yet, and the data
-// plane has a table only of pools whose models are configured.
-func newFleet(cfg *config.Config, log *slog.Logger, metrics *telemetry.Metrics) (*fleet, error) {
+// newFleet returns a fleet without members: apply gives it those of a configuration.
+func newFleet(log *slog.Logger, metrics *telemetry.Metrics) (*fleet, error) {
 	f := &fleet{log: log, metrics: metrics, pools: map[string]*pool{}, nodes: map[string]*member{}, taken: map[string]*atomic.Int64{}, ways: map[way]*access{}}
-	o := healthOptions(&cfg.Pools[0].Health)
-	o.Logger, o.OnChange, o.OnSignals = log, f.onChange, f.onSignals
 	var err error
-	if f.health, err = health.New(o); err != nil {
+	if f.health, err = health.New(health.Options{Logger: log, OnChange: f.onChange, OnSignals: f.onSignals}); err != nil {
 		return nil, err
 	}
 	return f, nil

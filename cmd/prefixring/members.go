@@ -51,6 +51,10 @@ func (f *fleet) apply(cfg *config.Config) error {
 // install makes the engines of a configuration the members of the fleet. The caller
 // holds applying. On an error nothing has changed.
 func (f *fleet) install(cfg *config.Config, known *named, sources map[string]*source) error {
+	watch, err := watchOf(cfg)
+	if err != nil {
+		return err
+	}
 	next, targets, err := f.members(cfg, sources)
 	if err != nil {
 		return err
@@ -93,7 +97,24 @@ func (f *fleet) install(cfg *config.Config, known *named, sources map[string]*so
 		}
 	}
 	closeUnshared(old, next)
+	if err := f.health.SetPools(watch); err != nil {
+		return err
+	}
 	return f.health.Apply(targets)
+}
+
+// watchOf are the settings of health, by pool.
+func watchOf(cfg *config.Config) (map[string]health.Settings, error) {
+	out := map[string]health.Settings{}
+	for i := range cfg.Pools {
+		p := &cfg.Pools[i]
+		s := healthSettings(&p.Health)
+		if err := s.Check(); err != nil {
+			return nil, fmt.Errorf("cannot watch pool %q: %w", p.Name, err)
+		}
+		out[p.Name] = s
+	}
+	return out, nil
 }
 
 // closeUnshared closes the connections of members that the others do not go on using.

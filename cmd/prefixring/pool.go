@@ -109,11 +109,11 @@ func (p *pool) atLeast(fp uint64, fixed, measured int) int {
 
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
-// healthOptions maps configuration to health's own; zero stays zero there.
-func healthOptions(h *config.Health) health.Options {
-	o := health.Options{
+// healthSettings maps configuration to health's own; zero stays zero there.
+func healthSettings(h *config.Health) health.Settings {
+	o := health.Settings{
 		Metrics:  health.Probe{Period: h.Interval.D(), Timeout: h.Timeout.D()},
-		Failures: h.Failures, HangAfter: h.HangAfter.D(),
+		Failures: h.Failures, HangAfter: h.HangAfter.D(), SlowStart: h.SlowStart.D(),
 	}
 	// Only the first step is configured; the others keep their distance from it.
 	if w := h.Waiting; w > 0 {

@@ -127,7 +127,7 @@ func newServer(cfg *config.Config, log *slog.Logger) (*server, error) {
 	s := &server{cfg: cfg, log: log, metrics: telemetry.NewMetrics(), totals: &telemetry.Totals{}}
 	applyBindingEnv(cfg, log, os.Getenv)
 	var err error
-	if s.fleet, err = newFleet(cfg, log, s.metrics); err != nil {
+	if s.fleet, err = newFleet(log, s.metrics); err != nil {
 		return nil, err
 	}
 	sinks := telemetry.Sinks{s.metrics, s.totals}

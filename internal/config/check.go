@@ -145,6 +145,9 @@ func (h *Health) check(v *validator, path string) {
 	within(v, path+".interval", h.Interval.D(), 100*time.Millisecond, time.Minute)
 	within(v, path+".timeout", h.Timeout.D(), 10*time.Millisecond, time.Minute)
 	ranged(v, path+".failures", h.Failures, 1, 100)
+	if h.SlowStart.D() > time.Hour {
+		v.fail(path+".slow_start", "%v is more than 1h", h.SlowStart.D())
+	}
 	ranged(v, path+".waiting", h.Waiting, 1, 1e6)
 	ranged(v, path+".kv_usage", h.KVUsage, 0.05, 1)
 }

@@ -116,12 +116,14 @@ type Work struct {
 	FatTokens     int `yaml:"fat_tokens"`      // static prefix length guarded by the warm gate; default 4096; negative = off
 }
 
-// Health tunes probes and saturation. Zero = default; docs/health.md explains each.
+// Health tunes probes and saturation of one pool. Zero = default; docs/health.md explains
+// each. An engine behind several pools is probed by the shortest interval of them.
 type Health struct {
 	Interval  Duration `yaml:"interval"`   // of /metrics; default 1s, 100ms..1m
 	Timeout   Duration `yaml:"timeout"`    // of /metrics; default 2s
 	Failures  int      `yaml:"failures"`   // failed probes in a row that take a node out; default 3
 	HangAfter Duration `yaml:"hang_after"` // running requests without progress; default 30s (vllm), 60s (sglang); negative = off
+	SlowStart Duration `yaml:"slow_start"` // in which a node that was down, ejected or asleep gets its full share back; default 10s, up to 1h; negative = at once
 	Waiting   float64  `yaml:"waiting"`    // waiting requests that make a node saturated; default 2
 	KVUsage   float64  `yaml:"kv_usage"`   // share of KV held by live requests that makes it saturated; default 0.88
 }
