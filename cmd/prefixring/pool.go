@@ -132,7 +132,7 @@ func healthSettings(h *config.Health) health.Settings {
 // timeouts maps configuration to the data plane's.
 func timeouts(l *config.Limits) proxy.Timeouts {
 	return proxy.Timeouts{
-		Connect: l.Connect.D(), FirstByte: l.FirstByte.D(), BetweenEvents: l.BetweenEvents.D(),
+		Connect: l.Connect.D(), FirstByte: l.FirstByte.D(), Announce: l.Announce.D(), BetweenEvents: l.BetweenEvents.D(),
 		Total: l.Total.D(), EngineIdle: l.EngineIdle.D(),
 		ReadRequest: l.ReadRequest.D(), ClientIdle: l.ClientIdle.D(), ClientStall: l.ClientStall.D(),
 	}

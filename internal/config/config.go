@@ -52,6 +52,7 @@ type Limits struct {
 	GateWait      Duration `yaml:"gate_wait"`      // for another request's cold prefill of the same prefix; default 30s
 	Connect       Duration `yaml:"connect"`        // to an engine; default 2s
 	FirstByte     Duration `yaml:"first_byte"`     // from sending to the first event; default 30m
+	Announce      Duration `yaml:"announce"`       // response.created, message_start and the like are held back for this long while nothing else comes, so that a dying engine can be replaced; default 15s; negative = not at all
 	BetweenEvents Duration `yaml:"between_events"` // silence in the middle of a body; default 15m
 	Total         Duration `yaml:"total"`          // one request; default none
 	ReadRequest   Duration `yaml:"read_request"`   // a request's arrival, plus 1s per 64KiB announced; default 30s

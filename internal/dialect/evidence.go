@@ -9,6 +9,7 @@ func (t *Tap) take() {
 	if k == kindNone {
 		k = t.named // some servers name the event only in the framing
 	}
+	t.output = t.output || k != kindAnnounce
 	if e.err || e.flat || k == kindError || t.named == kindError {
 		t.failed = true
 		if t.errCode == 0 {

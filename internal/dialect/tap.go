@@ -37,6 +37,7 @@ type Tap struct {
 	// What the events so far said.
 	began   bool // body modes: a byte that is not white space was seen
 	events  int64
+	output  bool // of them, one that is no announcement
 	token   bool
 	done    bool // [DONE]
 	failed  bool
@@ -70,6 +71,7 @@ const (
 // TapState is what the bytes so far have shown.
 type TapState struct {
 	FirstEvent bool // an event with data has ended, or a body has begun; comments do not count
+	Output     bool // FirstEvent, and not only announcements (response.created, response.in_progress, message_start, ping)
 	FirstToken bool // generated text or a tool call was in an event; never set for a body that is no stream
 	ErrorEvent bool // an error object was seen, whatever the status said
 	ErrorCode  int  // the HTTP status inside that error, 400..599, 0 none
@@ -291,8 +293,9 @@ func (t *Tap) dispatch() {
 			t.events++
 			if t.w.whole() {
 				t.take()
-			} else if t.named == kindError {
-				t.failed = true // plain text under "event: error"
+			} else {
+				t.output = true
+				t.failed = t.failed || t.named == kindError // plain text under "event: error"
 			}
 		}
 		t.w.reset(t.w.root)
@@ -305,6 +308,7 @@ func (t *Tap) dispatch() {
 func (t *Tap) State() TapState {
 	s := TapState{
 		FirstEvent: t.events > 0 || t.done || t.began,
+		Output:     t.output || t.done || t.began,
 		FirstToken: t.token,
 		ErrorEvent: t.failed,
 		ErrorCode:  t.errCode,

@@ -12,7 +12,7 @@ const (
 	kindRespIncomplete
 	kindRespFailed
 	kindRespCancelled
-	kindMessageStart
+	kindAnnounce // says that an answer will come, and nothing of it
 	kindMessageDelta
 	kindMessageStop
 )
@@ -31,8 +31,8 @@ func kindOf(b []byte) kind {
 		return kindRespFailed
 	case "response.cancelled":
 		return kindRespCancelled
-	case "message_start":
-		return kindMessageStart
+	case "response.created", "response.in_progress", "response.queued", "message_start", "ping":
+		return kindAnnounce
 	case "message_delta":
 		return kindMessageDelta
 	case "message_stop":

@@ -114,6 +114,7 @@ type request struct {
 	committed bool // the response head is decided and is the engine's
 	early     bool // it was committed for a heartbeat, before any engine answered
 	nextBeat  time.Time
+	computed  bool // the engine has computed the prompt: began has said so
 	whole     bool // the body ended cleanly
 	fixed     bool // the client's body has a length
 	headed    bool // the head has left the server's buffer

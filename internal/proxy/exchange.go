@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -27,10 +26,13 @@ type exchange struct {
 	conn     *engineConn
 	reply    reply
 	head     replyHead
-	answered bool // a response head came
-	begun    bool // a body octet came
-	armed    bool // the connection has a read deadline
-	status   int  // that the client should get, if it differs from the head's
+	answered bool      // a response head came
+	begun    bool      // a body octet came
+	armed    bool      // the connection has a read deadline
+	spoke    bool      // a comment line came before the first event
+	wake     time.Time // when the call wants its wait to be interrupted
+	holdEnd  time.Time // until when announcements are held back; zero = no limit, or none came
+	status   int       // that the client should get, if it differs from the head's
 
 	tap    dialect.Tap
 	tapped bool // the body can be read by the tap
@@ -50,6 +52,7 @@ func (ex *exchange) reset() {
 	ex.c, ex.node, ex.up, ex.conn = nil, nil, nil, nil
 	ex.slot, ex.gate = ring.Slot{}, gate{}
 	ex.answered, ex.begun, ex.armed, ex.tapped, ex.ended = false, false, false, false, false
+	ex.spoke, ex.wake, ex.holdEnd = false, time.Time{}, time.Time{}
 	ex.status, ex.fed = 0, 0
 	ex.out = dialect.Outcome{}
 }
@@ -164,7 +167,7 @@ func (ex *exchange) receive() error {
 }
 
 // awaitFirst reads until the response may be committed: a stream at its first event
-// or comment; a body of known length that fits the buffer when it is whole, so that
+// that is no announcement, or at a comment (announce.go); a body of known length that fits the buffer when it is whole, so that
 // an engine that dies in the middle of it can still be replaced; any other body at
 // its first octet.
 func (ex *exchange) awaitFirst() error {
@@ -174,42 +177,27 @@ func (ex *exchange) awaitFirst() error {
 	for !b.done {
 		err := b.more()
 		if stream {
-			if ex.feedFirst() || comment(b.pending()) {
-				return nil
+			if ex.feedFirst() {
+				break
 			}
 		} else {
 			ex.feed()
 		}
 		if err != nil {
-			if errors.Is(err, errBufferFull) || b.done {
+			if stream && errors.Is(err, errBufferFull) && b.grow(maxHeld, 2*len(ex.c.body)) {
+				continue
+			}
+			if errors.Is(err, errBufferFull) || b.done || ex.heldEnough(err) {
 				break
 			}
 			return err
 		}
 		if !stream && !whole {
-			return nil
+			break
 		}
 	}
+	ex.endHold()
 	return nil
-}
-
-// feedFirst shows the tap what came, line by line, and stops behind the first event:
-// what that event is decides more than what follows it in the same read.
-func (ex *exchange) feedFirst() bool {
-	p := ex.reply.pending()
-	for ex.fed < len(p) {
-		n := bytes.IndexByte(p[ex.fed:], '\n') + 1
-		if n == 0 {
-			n = len(p) - ex.fed
-		}
-		ex.tap.Write(p[ex.fed : ex.fed+n])
-		ex.fed += n
-		if st := ex.tap.State(); st.FirstEvent || st.ErrorEvent {
-			ex.begun = true
-			return true
-		}
-	}
-	return false
 }
 
 // feed shows the tap what came since it was shown something last.
@@ -248,15 +236,6 @@ func (ex *exchange) end(eof bool) dialect.Outcome {
 	return ex.out
 }
 
-// arm interrupts the wait for the first event at a time; zero = not at all.
-func (ex *exchange) arm(at time.Time) {
-	if at.IsZero() && !ex.armed {
-		return
-	}
-	ex.armed = !at.IsZero()
-	ex.conn.SetReadDeadline(at)
-}
-
 // hangUp drops a connection that turned out to be closed; the slot stays.
 func (ex *exchange) hangUp() {
 	ex.c.detach(ex.i)
@@ -288,7 +267,3 @@ func (ex *exchange) close() {
 		ex.c.route.pool.queue.wake()
 	}
 }
-
-// comment reports that a stream began with a comment line: the engine is alive and
-// wants the client to know (field case B05).
-func comment(p []byte) bool { return len(p) > 1 && p[0] == ':' && p[len(p)-1] == '\n' }

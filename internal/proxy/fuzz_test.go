@@ -71,7 +71,9 @@ func FuzzReplyFraming(f *testing.F) {
 	f.Fuzz(func(t *testing.T, wire, sizes []byte) {
 		h, body, clean, err := readWire(wire, nil)
 		h2, body2, clean2, err2 := readWire(wire, sizes)
-		if (err == nil) != (err2 == nil) || (err == nil && (h.status != h2.status || !bytes.Equal(body, body2) || clean != clean2)) {
+		// Octets behind the body are seen only when they come with it: smaller reads may
+		// find a connection clean that a large one finds dirty, and never the reverse.
+		if (err == nil) != (err2 == nil) || (err == nil && (h.status != h2.status || !bytes.Equal(body, body2) || clean && !clean2)) {
 			t.Fatalf("split %v: %d %q %v %v, whole: %d %q %v %v", sizes, h2.status, body2, clean2, err2, h.status, body, clean, err)
 		}
 		if errors.Is(err, errBufferFull) {

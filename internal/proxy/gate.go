@@ -110,15 +110,20 @@ func (g *gate) drop() {
 	}
 }
 
-// began is called once, when the first octet of a body is in hand: the prompt has
-// been computed. The lead of a cold prefill ends with the proof that wakes its
+// began is called when the beginning of a body is in hand, and for a stream until its
+// first event that is no announcement: the prompt has been computed. The lead of a cold prefill ends with the proof that wakes its
 // followers, and the slot weighs only its request from now on.
 func (c *call) began() {
 	c.noteTimes()
 	c.noteResponse()
-	if ex := c.ex; !ex.begun || ex.head.status != 200 || ex.tap.State().ErrorEvent {
+	ex := c.ex
+	if !ex.begun || ex.head.status != 200 {
 		return
 	}
+	if st := ex.tap.State(); st.ErrorEvent || ex.head.eventStream && ex.tapped && !st.Output {
+		return // nothing, or only announcements: WriteTo looks again
+	}
+	c.computed = true
 	if c.fat() {
 		c.route.pool.Residency.Observe(c.node.ID(), c.key, residency.Evidence{
 			Kind: residency.Prefill, Prompt: dialect.Unknown, Cached: dialect.Unknown,

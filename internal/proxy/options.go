@@ -68,11 +68,15 @@ type Options struct {
 // Timeouts are limits on one phase of a request each, and each has its own error
 // code. Zero means the default, negative means none.
 type Timeouts struct {
-	ReadRequest   time.Duration // head and body of a request, plus 1 s per 64 KiB announced; 30 s
-	ClientIdle    time.Duration // a client's keep-alive connection without a request; 75 s
-	ClientStall   time.Duration // one write to a client that does not read; 2 min
-	Connect       time.Duration // to an engine, TLS included; 2 s
-	FirstByte     time.Duration // from sending the request to the first event; 30 min
+	ReadRequest time.Duration // head and body of a request, plus 1 s per 64 KiB announced; 30 s
+	ClientIdle  time.Duration // a client's keep-alive connection without a request; 75 s
+	ClientStall time.Duration // one write to a client that does not read; 2 min
+	Connect     time.Duration // to an engine, TLS included; 2 s
+	FirstByte   time.Duration // from sending the request to the first event; 30 min
+	// Announce is how long the announcements of a Responses or Messages stream are held
+	// back while nothing of the answer has come, so that another engine can still take
+	// over; 15 s, none = they pass at once. With a Heartbeat there is no limit.
+	Announce      time.Duration
 	BetweenEvents time.Duration // silence of an engine in mid-body; 15 min
 	Total         time.Duration // one request; none
 	EngineIdle    time.Duration // a pooled engine connection; 3 s, below uvicorn's keep-alive of 5 s
@@ -114,6 +118,7 @@ func (o Options) withDefaults() Options {
 	limit(&t.ClientStall, 2*time.Minute)
 	limit(&t.Connect, 2*time.Second)
 	limit(&t.FirstByte, 30*time.Minute)
+	limit(&t.Announce, 15*time.Second)
 	limit(&t.BetweenEvents, 15*time.Minute)
 	limit(&t.Total, 0)
 	limit(&t.EngineIdle, 3*time.Second)

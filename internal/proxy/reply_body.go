@@ -56,6 +56,7 @@ type reply struct {
 	src    io.Reader
 	buf    []byte
 	pooled *[replyBuffer]byte
+	lent   bool // buf is a larger one, out of the pool of request bodies
 	p0, p1 int
 	r, w   int
 
@@ -84,11 +85,20 @@ func (b *reply) reset(src io.Reader) {
 // release gives the buffer back. The caller must have closed or parked the
 // connection before: nobody may read into the buffer any more.
 func (b *reply) release() {
-	if b.pooled != nil {
-		replyBuffers.Put(b.pooled)
-	}
-	b.pooled, b.buf, b.src = nil, nil, nil
+	b.giveBack()
+	b.buf, b.src = nil, nil
 	b.p0, b.p1, b.r, b.w = 0, 0, 0, 0
+}
+
+// giveBack returns the buffer to the pool that it is from.
+func (b *reply) giveBack() {
+	switch {
+	case b.pooled != nil:
+		replyBuffers.Put(b.pooled)
+	case b.lent:
+		putBody(b.buf)
+	}
+	b.pooled, b.lent = nil, false
 }
 
 // fill reads once from the connection behind the octets already held.
@@ -157,7 +167,7 @@ func (b *reply) headLength() (int, error) {
 		}
 		b.p0, b.p1 = b.r, b.r
 		if b.r == 0 && b.w == len(b.buf) {
-			b.grow()
+			b.grow(maxReplyHead, 0)
 		}
 		if err := b.fill(); err != nil {
 			return 0, err
@@ -170,16 +180,32 @@ var (
 	lflf     = []byte("\n\n")
 )
 
-// grow doubles a buffer that is too small for one head. Such engines are rare, so
-// the larger buffer lives for this exchange only.
-func (b *reply) grow() {
-	bigger := make([]byte, min(2*len(b.buf), maxReplyHead))
-	copy(bigger, b.buf[:b.w])
-	b.buf = bigger
-	if b.pooled != nil {
-		replyBuffers.Put(b.pooled)
-		b.pooled = nil
+// grow gives a head or held announcements a larger buffer, of about want octets and at
+// most limit. It reports false when the buffer is that large already. The larger one
+// is kept only until what is in it has been delivered.
+func (b *reply) grow(limit, want int) bool {
+	if len(b.buf) >= limit {
+		return false
 	}
+	n := min(max(2*len(b.buf), want), limit)
+	bigger := getBody(n)[:n]
+	copy(bigger, b.buf[:b.w])
+	b.giveBack()
+	b.buf, b.lent = bigger, true
+	return true
+}
+
+// shrink goes back to the usual buffer, so that a long stream does not hold a large
+// one for its beginning.
+func (b *reply) shrink() {
+	if b.w-b.r > replyBuffer {
+		return
+	}
+	small := replyBuffers.Get().(*[replyBuffer]byte)
+	n := copy(small[:], b.buf[b.r:b.w])
+	b.giveBack()
+	b.pooled, b.buf = small, small[:]
+	b.p0, b.p1, b.r, b.w = 0, 0, 0, n
 }
 
 // begin sets how the body that follows h is framed.
@@ -202,7 +228,11 @@ func (b *reply) begin(h *replyHead, headRequest bool) {
 func (b *reply) pending() []byte { return b.buf[b.p0:b.p1] }
 
 // take marks the pending octets as delivered.
-func (b *reply) take() { b.p0 = b.p1 }
+func (b *reply) take() {
+	if b.p0 = b.p1; b.lent {
+		b.shrink()
+	}
+}
 
 // more makes at least one more octet pending, reading from the connection if it
 // must. io.EOF means that the body ended cleanly and nothing more is pending than

@@ -51,7 +51,9 @@ func (c *call) WriteTo(w io.Writer) (n int64, err error) {
 	for {
 		if p := ex.reply.pending(); len(p) > 0 {
 			ex.feed()
-			c.noteTimes()
+			if c.noteTimes(); !c.computed {
+				c.began()
+			}
 			if err := c.deliver(w, c.strip.feed(p)); err != nil {
 				return c.out, c.lost(err)
 			}
