@@ -78,11 +78,10 @@ func prewarmWatchCommand() *cli.Command {
 		Name:      "watch",
 		Usage:     "show what a running router keeps warm",
 		UsageText: "prefixring prewarm watch --router http://127.0.0.1:9090",
-		Flags: []cli.Flag{
-			routerFlag(),
+		Flags: append(routerFlags(),
 			&cli.BoolFlag{Name: "once", Usage: "show it once instead of each second; exits 1 if something that should be warm is not"},
 			&cli.BoolFlag{Name: "json", Usage: "print JSON, one line each time"},
-		},
+		),
 		Action: func(c *cli.Context) error {
 			for {
 				cells, err := watched(c)
@@ -104,7 +103,7 @@ func prewarmWatchCommand() *cli.Command {
 
 // watched asks the router.
 func watched(c *cli.Context) ([]prewarm.CellStatus, error) {
-	b, err := ask(c.Context, http.MethodGet, c.String("router")+"/api/v1/fleet", nil)
+	b, err := ask(c, http.MethodGet, "/api/v1/fleet", nil)
 	if err != nil {
 		return nil, err
 	}

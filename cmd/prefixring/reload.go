@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prefixring/prefixring/internal/admin"
 	"github.com/prefixring/prefixring/internal/config"
 )
 
@@ -50,6 +51,10 @@ func (s *server) watchConfig(ctx context.Context) {
 // they are bad and nothing has changed.
 func (s *server) reload(old *config.Config) *config.Config {
 	cfg, err := s.reread()
+	var tokens *admin.Tokens
+	if err == nil {
+		tokens, err = readTokens(cfg)
+	}
 	if err == nil {
 		applyBindingEnv(cfg, s.log, os.Getenv)
 		err = s.fleet.apply(cfg)
@@ -57,6 +62,9 @@ func (s *server) reload(old *config.Config) *config.Config {
 	if err != nil {
 		s.log.Error("configuration not changed", "error", err)
 		return nil
+	}
+	if tokens != nil {
+		s.tokens.Store(tokens) // without a file the old ones hold: that the port opens needs a restart
 	}
 	s.log.Info("configuration read again", "pools", len(cfg.Pools), "tenants", len(cfg.Tenants))
 	if late := config.NeedRestart(old, cfg); len(late) > 0 {
@@ -67,7 +75,7 @@ func (s *server) reload(old *config.Config) *config.Config {
 
 // configFiles are the files that a configuration consists of.
 func configFiles(cfg *config.Config) []string {
-	files := []string{cfg.File(), cfg.Path(cfg.Prewarm.Manifest)}
+	files := []string{cfg.File(), cfg.Path(cfg.Prewarm.Manifest), cfg.Path(cfg.AdminAccess.TokenFile)}
 	for i := range cfg.Tenants {
 		files = append(files, cfg.Path(cfg.Tenants[i].KeyFile))
 	}

@@ -2,15 +2,16 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"os/signal"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -61,6 +62,7 @@ func configFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "engine", Aliases: []string{"e"}, Usage: "an engine, `URL[,name=N][,dialect=vllm or sglang][,model=M]`; once per engine"},
 		&cli.StringFlag{Name: "listen", Usage: "`ADDRESS` of the data port (default: " + config.DefaultListen + ")"},
 		&cli.StringFlag{Name: "admin", Usage: "`ADDRESS` of the admin port, or off (default: " + config.DefaultAdmin + ")"},
+		&cli.StringFlag{Name: "admin-token-file", Usage: "`FILE` with the tokens of operators; needed when --admin is not loopback"},
 	}
 }
 
@@ -73,7 +75,10 @@ func loadConfig(c *cli.Context) (*config.Config, error) {
 	case file == "" && len(engines) == 0:
 		return nil, usageError(errors.New("no engines: give --engine URL once per engine, or --config FILE"))
 	case file == "":
-		cfg, err := config.FromFlags(engines, c.String("listen"), c.String("admin"))
+		cfg, err := config.FromFlags(engines, c.String("listen"), "")
+		if err == nil {
+			err = cfg.SetAdmin(c.String("admin"), c.String("admin-token-file"))
+		}
 		if err != nil {
 			return nil, usageError(err)
 		}
@@ -86,8 +91,8 @@ func loadConfig(c *cli.Context) (*config.Config, error) {
 	if a := c.String("listen"); a != "" {
 		cfg.Listen = a
 	}
-	if a := c.String("admin"); a != "" {
-		cfg.Admin = a
+	if err := cfg.SetAdmin(c.String("admin"), c.String("admin-token-file")); err != nil {
+		return nil, usageError(err)
 	}
 	return cfg, nil
 }
@@ -119,7 +124,9 @@ type server struct {
 	reread  func() (*config.Config, error) // nil = the configuration cannot change
 	look    time.Duration                  // between looks at the files of the configuration; 0 = none
 
-	data, admin net.Listener // admin is nil when it is off
+	data, admin net.Listener                 // admin is nil when it is off
+	adminTLS    *tls.Config                  // nil = the admin port speaks plain HTTP
+	tokens      atomic.Pointer[admin.Tokens] // of operators; nil = none
 }
 
 // newServer wires everything up. It opens no port and polls nothing.
@@ -149,6 +156,9 @@ func newServer(cfg *config.Config, log *slog.Logger) (*server, error) {
 		return nil, err
 	}
 	s.fleet.gauges()
+	if err := s.protect(cfg); err != nil {
+		return nil, err
+	}
 	return s, nil
 }
 
@@ -164,6 +174,9 @@ func (s *server) listen() error {
 	if s.admin, err = net.Listen("tcp", s.cfg.Admin); err != nil {
 		s.data.Close()
 		return failed{exitUnreachable, fmt.Errorf("cannot listen on %s (admin): %w", s.cfg.Admin, err)}
+	}
+	if s.adminTLS != nil {
+		s.admin = tls.NewListener(s.admin, s.adminTLS)
 	}
 	return nil
 }
@@ -191,7 +204,8 @@ func (s *server) run(ctx context.Context, out io.Writer) error {
 		wg.Go(func() { s.watchConfig(background) })
 	}
 	if s.admin != nil {
-		srv := &http.Server{Handler: s.adminHandler(), ReadHeaderTimeout: 10 * time.Second}
+		srv := admin.Server(s.adminHandler())
+		srv.ErrorLog = slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)
 		wg.Go(func() { srv.Serve(s.admin) })
 		defer srv.Close()
 	}
@@ -229,23 +243,11 @@ func (s *server) drain() {
 	}
 }
 
-func (s *server) adminHandler() http.Handler {
-	return admin.Handler(admin.Options{
-		Ready: s.fleet.ready, Warnings: s.fleet.stale, Metrics: func(w io.Writer) {
-			s.metrics.Write(w)
-			s.fleet.writeBindings(w)
-			s.fleet.writeRoutes(w)
-			s.fleet.writeChannels(w)
-		},
-		Fleet: func() any { return s.fleet.view(s.totals) }, Explain: s.fleet.explain, Operate: s.fleet.operate,
-	})
-}
-
 // banner says what runs, which engines there are, and what is off.
 func (s *server) banner(out io.Writer) {
 	fmt.Fprintf(out, "prefixring %s\n  data   http://%s\n", version(), s.data.Addr())
 	if s.admin != nil {
-		fmt.Fprintf(out, "  admin  http://%s  (/healthz /readyz /metrics /api/v1/fleet)\n", s.admin.Addr())
+		fmt.Fprintf(out, "  admin  %s://%s  (/healthz /readyz /metrics /api/v1/fleet)\n", s.adminScheme(), s.admin.Addr())
 	}
 	for _, st := range s.fleet.health.Snapshot() {
 		fmt.Fprintf(out, "  engine %-20s %-7s %s  %s\n", st.Name, st.Engine, st.URL, st.State)
@@ -272,6 +274,8 @@ func (s *server) off() []string {
 			out = append(out, what)
 		}
 	}
+	add(s.admin != nil && !s.cfg.AdminAccess.Protected(), "admin credentials: everyone on this machine may use the admin port (admin_access)")
+	add(s.admin != nil && s.cfg.AdminAccess.Protected() && s.adminTLS == nil, "TLS on the admin port: its tokens can be read on the way (admin_access.cert_file)")
 	add(s.cfg.TLS.CertFile == "", "TLS on the data port (tls.cert_file)")
 	keys := keysWord(s.cfg)
 	add(keys != "", keys)

@@ -2,37 +2,30 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"os"
 	"text/tabwriter"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/prefixring/prefixring/internal/config"
 	"github.com/prefixring/prefixring/internal/dialect"
 )
-
-// routerFlag names the admin port of a running router.
-func routerFlag() cli.Flag {
-	return &cli.StringFlag{Name: "router", Value: "http://" + config.DefaultAdmin, EnvVars: []string{"PREFIXRING_ROUTER"}, Usage: "`URL` of the router's admin port"}
-}
 
 func statusCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "status",
 		Usage:     "show the fleet of a running router",
 		UsageText: "prefixring status --watch",
-		Flags: []cli.Flag{
-			routerFlag(),
+		Flags: append(routerFlags(),
 			&cli.BoolFlag{Name: "watch", Usage: "show it anew each second until interrupted"},
 			&cli.BoolFlag{Name: "json", Usage: "print JSON"},
-		},
+		),
 		Action: func(c *cli.Context) error {
 			for {
 				if err := showStatus(c); err != nil || !c.Bool("watch") {
@@ -49,7 +42,7 @@ func statusCommand() *cli.Command {
 }
 
 func showStatus(c *cli.Context) error {
-	b, err := ask(c.Context, http.MethodGet, c.String("router")+"/api/v1/fleet", nil)
+	b, err := ask(c, http.MethodGet, "/api/v1/fleet", nil)
 	if err != nil {
 		return err
 	}
@@ -85,35 +78,6 @@ func showStatus(c *cli.Context) error {
 	return err
 }
 
-// ask sends one request to a router's admin port.
-func ask(ctx context.Context, method, url string, body io.Reader) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, url, body)
-	if err != nil {
-		return nil, usageError(err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, failed{exitUnreachable, fmt.Errorf("cannot reach the router: %w", err)}
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return nil, failed{exitUnreachable, fmt.Errorf("cannot read the router's answer: %w", err)}
-	}
-	if resp.StatusCode != http.StatusOK {
-		var e struct {
-			Error string `json:"error"`
-		}
-		if json.Unmarshal(b, &e); e.Error == "" {
-			e.Error = http.StatusText(resp.StatusCode)
-		}
-		return nil, failed{exitNo, fmt.Errorf("the router says: %s", e.Error)}
-	}
-	return b, nil
-}
-
 func explainCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "explain",
@@ -121,7 +85,7 @@ func explainCommand() *cli.Command {
 		UsageText: "prefixring explain --body request.json\nprefixring explain --engine http://a:8000,model=m --engine http://b:8000,model=m --body request.json",
 		Description: "Asks a running router (--router), which knows loads, states and warmth. With --config or --engine it\n" +
 			"decides by placement alone, as if all engines were idle and ready.",
-		Flags: append(configFlags(), routerFlag(),
+		Flags: append(append(configFlags(), routerFlags()...),
 			&cli.StringFlag{Name: "body", Required: true, Usage: "`FILE` with the request body, - for standard input"},
 			&cli.StringFlag{Name: "path", Value: "/v1/chat/completions", Usage: "`PATH` that it would be sent to"},
 			&cli.BoolFlag{Name: "json", Usage: "print JSON"},
@@ -135,7 +99,7 @@ func explainCommand() *cli.Command {
 			if c.String("config") != "" || len(c.StringSlice("engine")) > 0 {
 				b, err = explainOffline(c, body)
 			} else {
-				b, err = ask(c.Context, http.MethodPost, c.String("router")+"/api/v1/explain?path="+c.String("path"), bytes.NewReader(body))
+				b, err = ask(c, http.MethodPost, "/api/v1/explain?path="+url.QueryEscape(c.String("path")), body)
 			}
 			if err != nil {
 				return err

@@ -12,7 +12,7 @@ import (
 // check notes every fault. Unset fields are in order: fill comes later.
 func (c *Config) check(v *validator) {
 	address(v, "listen", c.Listen, false)
-	address(v, "admin", c.Admin, true)
+	c.checkAdmin(v)
 	if (c.TLS.CertFile == "") != (c.TLS.KeyFile == "") {
 		v.fail("tls", "cert_file and key_file go together; set both or none")
 	}

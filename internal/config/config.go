@@ -16,21 +16,22 @@ import (
 // Config is one configuration file. Durations are written "250ms", "2s", "15m";
 // sizes "64MiB" or a number of bytes.
 type Config struct {
-	Listen    string    `yaml:"listen"` // address of the data port; default 127.0.0.1:8080
-	Admin     string    `yaml:"admin"`  // address of the admin port; default 127.0.0.1:8081, "off" = none
-	TLS       ServerTLS `yaml:"tls"`
-	Limits    Limits    `yaml:"limits"`
-	Access    Access    `yaml:"access"`
-	Tenants   []Tenant  `yaml:"tenants"`
-	Retry     Retry     `yaml:"retry"`
-	Work      Work      `yaml:"work"`
-	Pools     []Pool    `yaml:"pools"`
-	Channels  []Channel `yaml:"channels"`
-	Routes    []Route   `yaml:"routes"`
-	Bindings  Bindings  `yaml:"bindings"`
-	Prewarm   Prewarm   `yaml:"prewarm"`
-	Cost      Cost      `yaml:"cost"`
-	Telemetry Telemetry `yaml:"telemetry"`
+	Listen      string      `yaml:"listen"` // address of the data port; default 127.0.0.1:8080
+	Admin       string      `yaml:"admin"`  // address of the admin port; default 127.0.0.1:8081, "off" = none; not loopback: see admin_access
+	AdminAccess AdminAccess `yaml:"admin_access"`
+	TLS         ServerTLS   `yaml:"tls"`
+	Limits      Limits      `yaml:"limits"`
+	Access      Access      `yaml:"access"`
+	Tenants     []Tenant    `yaml:"tenants"`
+	Retry       Retry       `yaml:"retry"`
+	Work        Work        `yaml:"work"`
+	Pools       []Pool      `yaml:"pools"`
+	Channels    []Channel   `yaml:"channels"`
+	Routes      []Route     `yaml:"routes"`
+	Bindings    Bindings    `yaml:"bindings"`
+	Prewarm     Prewarm     `yaml:"prewarm"`
+	Cost        Cost        `yaml:"cost"`
+	Telemetry   Telemetry   `yaml:"telemetry"`
 
 	file string // where it was read; empty when it came from flags
 	dir  string // of the file: paths inside it are relative to this

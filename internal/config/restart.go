@@ -11,6 +11,7 @@ func NeedRestart(old, next *Config) []string {
 		old, next any
 	}{
 		{"listen", old.Listen, next.Listen}, {"admin", old.Admin, next.Admin}, {"tls", old.TLS, next.TLS},
+		{"admin_access", old.AdminAccess, next.AdminAccess},
 		{"limits", old.Limits, next.Limits}, {"access", old.Access, next.Access}, {"retry", old.Retry, next.Retry},
 		{"work", old.Work, next.Work}, {"bindings", old.Bindings, next.Bindings}, {"telemetry", old.Telemetry, next.Telemetry},
 		{"prewarm", old.Prewarm.Manifest == "", next.Prewarm.Manifest == ""},
